@@ -1,0 +1,49 @@
+"""The interface of outside signals: what a scorer is given and what it must return.
+
+A scorer is an ordinary object made once for each generation by a factory that a plugin has
+registered. It knows text, not tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from msi_engine.path import PathView
+
+SCORER_API = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreContext:
+    """What a factory may use to build a scorer for one generation.
+
+    Attributes:
+        prompt: The prompt as text.
+        options: The user's options for this scorer, from ``scorer_options``.
+    """
+
+    prompt: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """An external judgement of partial texts."""
+
+    def score(self, paths: Sequence[PathView]) -> Sequence[float]:
+        """Judge every path in one call.
+
+        The same path may appear several times at different lengths, when scoring is deferred.
+
+        Args:
+            paths: Pending partial texts, in any order.
+
+        Returns:
+            One finite float for each, 0 being neutral. It must be the same for the same text.
+        """
+        ...
+
+
+ScorerFactory = Callable[[ScoreContext], Scorer]

@@ -1,0 +1,1 @@
+"""Built-in scorers, registered through the same entry points as anyone's."""
