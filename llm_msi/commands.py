@@ -1,0 +1,175 @@
+"""`llm msi`: fetching, listing and removing models, and a look at the machine.
+
+The bodies import the engine; this module is imported by every `llm` call and imports click only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from msi_engine.model import ModelRecord
+
+
+@click.group()
+def msi() -> None:
+    """Models for MSI, the decoder behind `llm -m msi`, and a check of this machine."""
+
+
+@msi.command(
+    epilog="An interrupted pull goes on where it stopped: run the same command again.",
+)
+@click.argument("name")
+@click.option(
+    "--target", metavar="NAME", help="Higher-precision model that makes a pair with NAME."
+)
+@click.option("--alias", "-a", help="Name to call it by: `llm -m msi/ALIAS`.")
+@click.option(
+    "--quantize",
+    is_flag=True,
+    help="NAME is a full-precision repository: make a 4-bit draft and an 8-bit target of it.",
+)
+def pull(name: str, target: str | None, alias: str | None, quantize: bool) -> None:
+    """Fetch a model, or a pair of a draft and a target.
+
+    NAME is a Hugging Face repository, a local folder in MLX format, or `embedded`, the small model
+    that is used when nothing is configured.
+    """
+    if quantize and target:
+        raise click.UsageError("--quantize makes the target itself; leave --target out")
+    from llm_msi.progress import Reporter
+    from msi_engine import model
+
+    with clear_errors(), Reporter() as reporter:
+        record = model.pull(
+            name, target=target, alias=alias, quantize=quantize, on_progress=reporter
+        )
+    click.echo(f'{record.name} is ready: llm -m {model_id(record)} "..."')
+
+
+@msi.command()
+@click.option("--json", "as_json", is_flag=True, help="Everything that is known, as JSON.")
+def models(as_json: bool) -> None:
+    """List the models that are here, with sizes and pairs; the default is starred."""
+    from msi_engine import model
+
+    with clear_errors():
+        records = model.list_models()
+    if as_json:
+        click.echo(json.dumps([described(record) for record in records], indent=2))
+    elif not records:
+        click.echo("No models yet. Fetch the embedded one with: llm msi pull embedded")
+    else:
+        for line in table(records):
+            click.echo(line)
+
+
+@msi.command()
+@click.argument("name", required=False)
+def default(name: str | None) -> None:
+    """Show the model behind `llm -m msi`, or make NAME that model."""
+    from msi_engine import model
+
+    with clear_errors():
+        if name is not None:
+            model.set_default(name)
+        click.echo(model.default_name())
+
+
+@msi.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Remove a model and the files that MSI made for it.
+
+    A local folder that was pulled by its path is forgotten, never deleted.
+    """
+    from msi_engine import model
+
+    with clear_errors():
+        model.remove(name)
+    click.echo(f"{name} is removed")
+
+
+@msi.command()
+@click.option("--json", "as_json", is_flag=True, help="The checks as JSON.")
+def doctor(as_json: bool) -> None:
+    """Look at backend, device, BLAS, memory, plugins and models, and say what to do.
+
+    The exit code is 1 if a check fails.
+    """
+    from msi_engine import model
+
+    with clear_errors():
+        checks = model.doctor()
+    if as_json:
+        fields = ("name", "status", "detail", "advice")
+        found = [{field: getattr(check, field) for field in fields} for check in checks]
+        click.echo(json.dumps(found, indent=2))
+    else:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            click.echo(f"{check.status:<5} {check.name:<{width}}  {check.detail}")
+            if check.advice:
+                click.echo(f"{'':<5} {'':<{width}}  -> {check.advice}")
+    if any(check.status == "fail" for check in checks):
+        raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """Show the engine's errors as `Error: ...` with exit code 1."""
+    from msi_engine.errors import MSIError
+
+    try:
+        yield
+    except MSIError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def model_id(record: ModelRecord) -> str:
+    """What to give to `llm -m` for a model."""
+    return "msi" if record.is_default else f"msi/{record.alias or record.name}"
+
+
+def described(record: ModelRecord) -> dict[str, Any]:
+    """A record as plain JSON."""
+    return {
+        "name": record.name,
+        "alias": record.alias,
+        "llm": f"msi/{record.alias or record.name}",
+        "source": record.source,
+        "path": str(record.path),
+        "target_path": str(record.target_path) if record.target_path else None,
+        "bytes": record.nbytes,
+        "default": record.is_default,
+    }
+
+
+def table(records: list[ModelRecord]) -> list[str]:
+    """The records in aligned columns: star, name, size, pair, source."""
+    rows = [
+        (
+            "*" if record.is_default else "",
+            f"msi/{record.alias or record.name}",
+            size(record.nbytes),
+            "draft + target" if record.target_path else "one model",
+            record.source,
+        )
+        for record in records
+    ]
+    rows.insert(0, ("", "MODEL", "SIZE", "PAIR", "SOURCE"))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]])
+        for row in rows
+    ]
+
+
+def size(nbytes: int) -> str:
+    """A number of bytes in MB or GB."""
+    return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.0f} MB"

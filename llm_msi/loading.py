@@ -1,0 +1,36 @@
+"""Getting the engine for a model name, with progress, and its errors in `llm`'s terms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import llm
+
+from llm_msi.progress import Notice, Reporter
+
+if TYPE_CHECKING:
+    from msi_engine import Engine
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the engine's errors into `llm.ModelError`, which `llm` shows as one line."""
+    from msi_engine.errors import MSIError
+
+    try:
+        yield
+    except MSIError as error:
+        raise llm.ModelError(str(error)) from error
+
+
+def load_engine(name: str | None) -> Engine:
+    """The process's engine for a model: None is the default model.
+
+    Fetches the embedded model on first use and says so on stderr.
+    """
+    from msi_engine import Engine
+
+    with Notice(f"Loading {name or 'the model'}") as notice, Reporter(notice) as reporter:
+        return Engine.load(name, on_progress=reporter)

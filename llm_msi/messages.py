@@ -1,0 +1,105 @@
+"""From `llm`'s messages to the engine's: history, system prompts, attachments of text.
+
+Reads ``prompt.messages`` only: it is the one place where `llm -c`, `llm chat`, `messages=` and
+`response.reply()` all leave the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
+
+import llm
+from llm.parts import AttachmentPart, Message, TextPart, ToolResultPart
+
+ATTACHMENT_TYPES = frozenset(
+    {
+        "application/json",
+        "application/toml",
+        "application/x-yaml",
+        "application/xml",
+        "application/yaml",
+        "text/css",
+        "text/csv",
+        "text/html",
+        "text/javascript",
+        "text/markdown",
+        "text/plain",
+        "text/tab-separated-values",
+        "text/x-python",
+        "text/xml",
+        "text/yaml",
+    }
+)
+
+ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}
+
+
+def chat_messages(messages: Iterable[Message]) -> list[dict[str, str]]:
+    """The conversation as role and content, one entry a turn.
+
+    Neighbouring messages of one role are joined, since many chat templates refuse them; reasoning
+    and tool calls are left out; what a tool returned is shown as the user's text.
+
+    Raises:
+        llm.ModelError: If nothing is asked, or an attachment is not text.
+    """
+    turns: list[dict[str, str]] = []
+    for message in messages:
+        text = content(message)
+        if not text:
+            continue
+        role = ROLES.get(message.role, "user")
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += "\n\n" + text
+        else:
+            turns.append({"role": role, "content": text})
+    if not any(turn["role"] != "system" and turn["content"].strip() for turn in turns):
+        raise llm.ModelError("the prompt is empty; give a question, a fragment or an attachment")
+    return turns
+
+
+def plain_text(turns: Sequence[dict[str, str]]) -> str:
+    """The conversation for a model without a chat template: its texts, a blank line between."""
+    return "\n\n".join(turn["content"] for turn in turns)
+
+
+def content(message: Message) -> str:
+    """A message's text, its attachments first, each between tags that bear its name."""
+    documents: list[str] = []
+    texts: list[str] = []
+    for part in message.parts:
+        if isinstance(part, TextPart):
+            texts.append(part.text)
+        elif isinstance(part, AttachmentPart) and part.attachment is not None:
+            documents.append(document(part.attachment, len(documents) + 1))
+        elif isinstance(part, ToolResultPart):
+            texts.append(f"{part.name} returned: {part.output}\n")
+    return "\n\n".join(documents + (["".join(texts)] if any(texts) else []))
+
+
+def document(attachment: llm.Attachment, number: int) -> str:
+    """An attachment's text between tags that bear its name.
+
+    Raises:
+        llm.ModelError: If it cannot be read, or is not UTF-8 text.
+    """
+    name = attachment_name(attachment, number)
+    if attachment.type and attachment.type.partition(";")[0].strip() not in ATTACHMENT_TYPES:
+        raise llm.ModelError(f"attachment {name!r} is {attachment.type}; msi reads text only")
+    try:
+        data: bytes = attachment.content_bytes() or b""  # type: ignore[no-untyped-call]
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise llm.ModelError(f"attachment {name!r} is not UTF-8 text; convert it first") from None
+    except Exception as error:  # a file that has gone, or anything that a fetch can raise
+        raise llm.ModelError(f"attachment {name!r} cannot be read: {error}") from error
+    label = name.replace("&", "&amp;").replace('"', "&quot;")
+    return f'<document name="{label}">\n{text.rstrip()}\n</document>'
+
+
+def attachment_name(attachment: llm.Attachment, number: int) -> str:
+    """The file's name, or a numbered one where there is none."""
+    place = attachment.path or urlsplit(attachment.url or "").path
+    return PurePosixPath(place.replace("\\", "/")).name or f"document {number}"
