@@ -1,7 +1,7 @@
 """Everything the engine raises on purpose.
 
     MSIError
-    ├── ConfigError            an option, or a combination of options, that cannot work (also a ValueError)
+    ├── ConfigError            an option or combination that cannot work (a ValueError too)
     ├── PromptError            an empty prompt, or one that does not fit the model's context
     ├── ModelError             a model that cannot be found, read or used
     │   ├── ModelNotFoundError     no such folder, alias or repository

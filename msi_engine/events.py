@@ -90,15 +90,15 @@ class Collapsed:
 
     Attributes:
         segment: Number of the segment, from 0.
-        reason: What brought it about: the winner's boundary, ``majority`` for a winner cut off
-            after alignment, or ``short_circuit``.
+        reason: The winner's boundary; ``majority`` for a winner cut off after alignment;
+            ``vote`` for a voted segment that is none of the paths.
         mode: Collapse mode that chose (``argmax`` where the vote guard refused a vote).
         winner: Index of the winning path; None if the voted segment is none of the paths.
         tokens: The committed segment.
         text: The committed segment as text.
         paths: Every path of the segment.
         effective_sample_size: 1 / sum of squared credences.
-        note: What a reader of the trace should know, or None (vote guard).
+        note: What a reader of the trace should know, or None (vote guard, short circuit).
     """
 
     segment: int

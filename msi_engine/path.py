@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-import numpy as np
-
 
 class PathStatus(StrEnum):
     """Where a path stands within its segment."""
@@ -40,29 +38,52 @@ class Draw:
 
 @dataclass(slots=True)
 class PathState:
-    """One path's segment: the tokens since the last collapse.
+    """One path's segment: the tokens since the last collapse, and what they have cost.
+
+    Sums are kept per token, so that a weight can be computed for any earlier moment: scorers may
+    answer late (SPEC section 2), and the weights must come out as if they had answered at once.
 
     Attributes:
         index: Position among the K spawned paths; ties go to the lower index.
         draws: The segment's tokens in order, the spawn token first.
-        text: Decoded segment, without incomplete UTF-8 at its end.
-        phi_sum: Running weighted signal, one entry a token: sum_j lambda_j phi_j(t). Float64 nats.
-        log_weight: Unnormalised log-weight by the law, nats.
+        texts: Decoded segment after each token, without incomplete UTF-8 at its end.
+        cum_logprob: Sum of raw log-probabilities up to each token, float64 nats.
+        cum_log_q: Sum of drawing log-probabilities up to each token, float64 nats.
+        signals: Weighted signal sum_j lambda_j phi_j(t) after each token, as far as scored, nats.
+        last_signals: Each scorer's last value, unweighted.
         status: Live, waiting or dropped.
         boundary: Why the path waits (``sentence``, ``paragraph``, ``length``, ``eos``, ``stop``,
             ``budget``, or a third party's name), else None.
-        end_logits: The next token's logits at the moment the path began to wait, shape ``(V,)``
-            float32: the root of the next spawn if this path wins. None where no token can follow.
+        complete: False while the last token leaves a character incomplete.
     """
 
     index: int
     draws: list[Draw] = field(default_factory=list)
-    text: str = ""
-    phi_sum: list[float] = field(default_factory=list)
-    log_weight: float = 0.0
+    texts: list[str] = field(default_factory=list)
+    cum_logprob: list[float] = field(default_factory=list)
+    cum_log_q: list[float] = field(default_factory=list)
+    signals: list[float] = field(default_factory=list)
+    last_signals: dict[str, float] = field(default_factory=dict)
     status: PathStatus = PathStatus.LIVE
     boundary: str | None = None
-    end_logits: np.ndarray | None = None
+    complete: bool = True
+
+    def push(self, draw: Draw, text: str, *, complete: bool = True) -> None:
+        """Append a token, the text that it completes, and whether a character is left open."""
+        self.draws.append(draw)
+        self.texts.append(self.text + text)
+        self.complete = complete
+        self.cum_logprob.append(self.logprob_at(len(self.cum_logprob)) + draw.logprob)
+        self.cum_log_q.append((self.cum_log_q[-1] if self.cum_log_q else 0.0) + draw.log_q)
+
+    def wait(self, boundary: str) -> None:
+        """Mark the path as having reached ``boundary``."""
+        self.status = PathStatus.WAITING
+        self.boundary = boundary
+
+    def logprob_at(self, num_tokens: int) -> float:
+        """Sum of the raw log-probabilities of the first ``num_tokens`` tokens, nats."""
+        return self.cum_logprob[num_tokens - 1] if num_tokens else 0.0
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -70,9 +91,9 @@ class PathState:
         return tuple(d.token for d in self.draws)
 
     @property
-    def logprob(self) -> float:
-        """Sum of the raw log-probabilities of the segment's tokens, nats."""
-        return sum(d.logprob for d in self.draws)
+    def text(self) -> str:
+        """The segment as text."""
+        return self.texts[-1] if self.texts else ""
 
     def __len__(self) -> int:
         return len(self.draws)

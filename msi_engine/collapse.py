@@ -1,0 +1,82 @@
+"""Collapse: K segments become one (SPEC section 5). Pure; ties go to the lower index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+Similarity = Callable[[Sequence[str]], np.ndarray]
+"""Texts to pairwise similarities, shape ``(n, n)``: row = candidate, column = the other."""
+
+
+def argmax(credences: np.ndarray) -> int:
+    """Position of the greatest credence."""
+    return int(np.argmax(credences))
+
+
+def sample(credences: np.ndarray, rng: np.random.Generator) -> int:
+    """A position drawn by credence."""
+    cumulative = np.cumsum(credences)
+    position = np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")
+    return min(int(position), len(credences) - 1)
+
+
+def token_vote(segments: Sequence[Sequence[int]], credences: np.ndarray) -> tuple[int, ...]:
+    """At each position the token with the most credence, up to the shortest segment's end.
+
+    Args:
+        segments: Token ids of each path's segment.
+        credences: Shape ``(n,)``.
+
+    References:
+        MSI preprint, token-level collapse.
+    """
+    voted = []
+    for column in zip(*segments, strict=False):  # zip stops at the shortest
+        votes: dict[int, float] = {}
+        for token, credence in zip(column, credences, strict=True):
+            votes[token] = votes.get(token, 0.0) + float(credence)
+        voted.append(max(votes, key=votes.__getitem__))  # the first of equals: the lowest path's
+    return tuple(voted)
+
+
+def minimum_bayes_risk(texts: Sequence[str], credences: np.ndarray, similarity: Similarity) -> int:
+    """Position of the text most similar to the others, weighted by their credences.
+
+    Similarities are averaged over the *other* texts only, so that a text cannot vote for itself.
+
+    References:
+        Kumar & Byrne (2004); Eikema & Aziz (2022), arXiv:2108.04718.
+    """
+    if len(texts) == 1:
+        return 0
+    scores = similarity(texts).astype(np.float64)
+    np.fill_diagonal(scores, 0.0)
+    others = 1.0 - credences  # credence left when the candidate itself is taken out
+    if not (others > 0).all():  # one path has all the weight: there is nobody to agree with
+        return argmax(credences)
+    return int(np.argmax(scores @ credences / others))
+
+
+def chrf_similarity(texts: Sequence[str]) -> np.ndarray:
+    """Pairwise chrF in [0, 1], the row as hypothesis and the column as reference.
+
+    References:
+        Popović (2015), chrF, https://aclanthology.org/W15-3049, as computed by sacrebleu.
+    """
+    from sacrebleu.metrics import CHRF  # imported on first use: half a second
+
+    chrf = CHRF()
+    scores = np.ones((len(texts), len(texts)))
+    for row, hypothesis in enumerate(texts):
+        for column, reference in enumerate(texts):
+            if row != column:
+                scores[row, column] = _chrf(chrf, hypothesis, reference)
+    return scores
+
+
+def _chrf(chrf: object, hypothesis: str, reference: str) -> float:
+    if not hypothesis.strip() or not reference.strip():
+        return float(hypothesis.strip() == reference.strip())
+    return chrf.sentence_score(hypothesis, [reference]).score / 100.0  # type: ignore[attr-defined]

@@ -1,0 +1,88 @@
+"""The panel of scorers of one generation: calls them, checks what they return, counts the cost.
+
+Scorers are asked for everything that is pending in one call each, so that an embedding scorer
+encodes one batch; the sum over scorers is taken in the order the user gave.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from msi_engine.errors import ScorerError
+from msi_engine.path import PathState, PathStatus, PathView
+from msi_engine.scorer import Scorer
+
+
+class ScorerPanel:
+    """Weighted scorers and their accounts.
+
+    Args:
+        scorers: Name to (scorer, weight lambda in nats per unit of the scorer).
+
+    Attributes:
+        calls: Calls of each scorer.
+        seconds: Seconds spent in each scorer.
+    """
+
+    def __init__(self, scorers: Mapping[str, tuple[Scorer, float]]) -> None:
+        self._scorers = dict(scorers)
+        self.calls = dict.fromkeys(self._scorers, 0)
+        self.seconds = dict.fromkeys(self._scorers, 0.0)
+
+    def __bool__(self) -> bool:
+        return bool(self._scorers)
+
+    def score_pending(self, paths: Sequence[PathState], prompt: str, committed: str) -> None:
+        """Bring the signals of every path up to its last token.
+
+        Args:
+            paths: Paths with any number of unscored tokens.
+            prompt: The prompt as text.
+            committed: Text committed so far.
+
+        Raises:
+            ScorerError: If a scorer raises, or does not return one finite number per text.
+        """
+        pending = [(path, n) for path in paths for n in range(len(path.signals), len(path))]
+        if not pending:
+            return
+        totals = [0.0] * len(pending)
+        if self._scorers:
+            views = [_view(path, n + 1, prompt, committed) for path, n in pending]
+            for name, (_, weight) in self._scorers.items():
+                values = self._call(name, views)
+                totals = [t + weight * v for t, v in zip(totals, values, strict=True)]
+                for (path, _), value in zip(pending, values, strict=True):
+                    path.last_signals[name] = value
+        for (path, _), total in zip(pending, totals, strict=True):
+            path.signals.append(total)
+
+    def _call(self, name: str, views: list[PathView]) -> list[float]:
+        start = time.perf_counter()
+        try:
+            values = [float(v) for v in self._scorers[name][0].score(views)]
+        except Exception as error:
+            raise ScorerError(name, f"raised {type(error).__name__}: {error}") from error
+        finally:
+            self.calls[name] += 1
+            self.seconds[name] += time.perf_counter() - start
+        if len(values) != len(views):
+            raise ScorerError(name, f"returned {len(values)} scores for {len(views)} texts")
+        for view, value in zip(views, values, strict=True):
+            if not math.isfinite(value):
+                raise ScorerError(name, f"returned {value} for {view.segment[-40:]!r}")
+        return values
+
+
+def _view(path: PathState, n: int, prompt: str, committed: str) -> PathView:
+    return PathView(
+        index=path.index,
+        prompt=prompt,
+        committed=committed,
+        segment=path.texts[n - 1],
+        tokens=path.tokens[:n],
+        logprob=path.logprob_at(n),
+        finished=n == len(path) and path.status is PathStatus.WAITING,
+    )

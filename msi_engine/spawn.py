@@ -1,0 +1,80 @@
+"""Spawn: the first tokens of K paths, drawn without replacement (SPEC section 6). Pure NumPy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from msi_engine.path import Draw
+from msi_engine.sampling import NextToken, processed_logprobs
+
+
+def spawn(
+    row: NextToken,
+    k: int,
+    *,
+    temperature: float,
+    min_p: float,
+    rng: np.random.Generator,
+) -> list[Draw]:
+    """Choose up to ``k`` distinct first tokens.
+
+    At temperature 0 the most probable ones (ties to the lower id), each with log q = 0. Otherwise
+    a Gumbel top-k sample from softmax(logits / temperature), each with its log inclusion
+    probability given the (k+1)-th perturbed log-probability.
+
+    Args:
+        row: The model's opinion after the committed text. Candidates come from the processed
+            logits, floor included, so that masked tokens are never spawned.
+        k: Most paths, at least 1.
+        temperature: Spawn temperature, >= 0.
+        min_p: Tokens of less than this share of the top probability are not spawned, in [0, 1].
+        rng: Source of one Gumbel draw a candidate; unused at temperature 0.
+
+    Returns:
+        Between 1 and ``k`` draws, the first choice first.
+
+    Raises:
+        DecodeError: If every token is masked.
+
+    References:
+        Kool, van Hoof, Welling (2019), secs. 3 and 4.2, arXiv:1903.06059.
+    """
+    logprobs = processed_logprobs(row.processed)
+    floor = logprobs.max() + math.log(min_p) if min_p > 0 else -np.inf
+    candidates = np.flatnonzero((logprobs >= floor) & (logprobs > -np.inf))
+    values = logprobs[candidates].astype(np.float64)
+    if temperature == 0:
+        return [row.draw(candidates[i], 0.0) for i in _largest(values, k)]
+    values /= temperature
+    values -= np.logaddexp.reduce(values)
+    perturbed = values + rng.gumbel(size=len(values))
+    order = _largest(perturbed, k + 1)
+    kappa = perturbed[order[k]] if len(order) > k else -np.inf
+    return [row.draw(candidates[i], log_inclusion(values[i], kappa)) for i in order[:k]]
+
+
+def log_inclusion(log_prob: float, kappa: float) -> float:
+    """Log of P(Gumbel(log_prob) > kappa) = log(1 - exp(-exp(log_prob - kappa))), nats.
+
+    ``kappa`` is the greatest perturbed log-probability that was not chosen; ``-inf`` when
+    everything was, and the answer is then 0.
+    """
+    if kappa == -np.inf:
+        return 0.0
+    log_rate = log_prob - kappa
+    if log_rate < -30:  # 1 - exp(-x) is x to float64 precision, and exp(-x) might be 1
+        return log_rate
+    return math.log(-math.expm1(-math.exp(min(log_rate, 700.0))))
+
+
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
+    """Positions of the greatest values, greatest first, ties to the lower position."""
+    if count < len(values):
+        # Everything at or above the count-th value, so that ties are cut by position alone.
+        edge = np.partition(values, -count)[-count]
+        positions = np.flatnonzero(values >= edge)
+    else:
+        positions = np.arange(len(values))
+    return positions[np.argsort(-values[positions], kind="stable")][:count]

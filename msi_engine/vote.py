@@ -1,0 +1,56 @@
+"""A token vote under way: a segment that is none of the paths, and whom to fall back on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msi_engine.feed import BRANCH
+from msi_engine.path import PathState
+from msi_engine.sampling import NextToken
+from msi_engine.text import Detokenizer
+
+
+class Vote:
+    """A voted segment waiting for its logits.
+
+    Args:
+        tokens: The voted token ids, at least one.
+        fallback: The path that `argmax` would choose.
+
+    Attributes:
+        detokenizer: Text state after the voted segment; set by `replay`.
+    """
+
+    detokenizer: Detokenizer
+
+    def __init__(self, tokens: tuple[int, ...], fallback: PathState) -> None:
+        self.tokens = tokens
+        self.fallback = fallback
+
+    def replay(self, rows: Sequence[NextToken], detokenizer: Detokenizer) -> PathState:
+        """The voted segment as a path, with the model's own logprobs.
+
+        Args:
+            rows: Next-token logits before each voted token (the spawn's root first).
+            detokenizer: Text state at the spawn; taken over.
+        """
+        path = PathState(BRANCH)
+        for token, row in zip(self.tokens, rows, strict=False):  # one row more than tokens
+            path.push(row.draw(token, 0.0), detokenizer.push(token), complete=detokenizer.complete)
+        self.detokenizer = detokenizer
+        return path
+
+    def refused(self, path: PathState, guard: float | None) -> bool:
+        """True if the vote is more than ``guard`` nats a token worse than the fallback."""
+        return guard is not None and _mean(path) < _mean(self.fallback) - guard
+
+    def note(self, path: PathState) -> str:
+        """Why the vote was refused, for the trace."""
+        return (
+            f"vote refused: mean logprob {_mean(path):.2f} against "
+            f"{_mean(self.fallback):.2f} of the path with the greatest credence"
+        )
+
+
+def _mean(path: PathState) -> float:
+    return path.logprob_at(len(path)) / len(path)
