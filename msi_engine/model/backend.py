@@ -65,7 +65,7 @@ def prepare_backend() -> BackendReport:
     Does its work once; later calls return the same report with the threads now in use.
 
     Raises:
-        ConfigError: If ``MSI_BLAS`` or ``MSI_BLAS_THREADS`` is set to something that cannot be used.
+        ConfigError: If ``MSI_BLAS`` or ``MSI_BLAS_THREADS`` holds something that cannot be used.
     """
     report, blas = _prepare()
     return replace(report, threads=blas.threads) if blas else report
@@ -94,13 +94,7 @@ def _prepare() -> tuple[BackendReport, Blas | None]:
         return BackendReport(device), None
     threads = _wanted_threads()
     late = "mlx.core" in sys.modules
-    if override:
-        try:
-            blas, tried = load_blas("MSI_BLAS", override), []
-        except OSError as error:
-            raise ConfigError(f"MSI_BLAS: {error}; give another path, or `none`") from None
-    else:
-        blas, tried = find_blas()
+    blas, tried = _chosen_blas(override) if override else find_blas()
     if blas is None:
         _log.warning(INSTALL_ADVICE)
         return BackendReport(device, late=late, advice=INSTALL_ADVICE, tried=tuple(tried)), None
@@ -117,6 +111,13 @@ def _prepare() -> tuple[BackendReport, Blas | None]:
         tried=tuple(tried),
     )
     return report, blas
+
+
+def _chosen_blas(path: str) -> tuple[Blas | None, list[str]]:
+    try:
+        return load_blas("MSI_BLAS", path), []
+    except OSError as error:
+        raise ConfigError(f"MSI_BLAS: {error}; give another path, or `none`") from None
 
 
 def expected_device() -> Device:

@@ -1,0 +1,142 @@
+"""Load a model into memory, ready to decode on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msi_engine.errors import ModelError, ModelFileError, UnsupportedModelError
+from msi_engine.model.backend import prepare_backend
+from msi_engine.model.files import check_folder, read_config
+from msi_engine.model.policy import to_float32, wants_float32
+from msi_engine.model.progress import OnProgress, Progress, ignore_progress
+from msi_engine.model.resolve import ResolvedModel, resolve
+from msi_engine.model.store import Part
+
+_CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory.
+
+    Attributes:
+        model: The ``mlx.nn.Module``: token ids ``(B, L)`` to logits ``(B, L, V)``.
+        tokenizer: mlx-lm's ``TokenizerWrapper``.
+        name: The name it was asked for by.
+        path: The folder it was read from.
+        context_length: Most tokens that it was made for; None if its config does not say.
+        eos_token_ids: Tokens that end an answer.
+        nbytes: Bytes of its weights in memory.
+        has_chat_template: True if the tokenizer can lay out messages.
+    """
+
+    model: Any
+    tokenizer: Any
+    name: str
+    path: Path
+    context_length: int | None
+    eos_token_ids: frozenset[int]
+    nbytes: int
+    has_chat_template: bool
+
+
+def load_model(
+    name: str | None = None,
+    on_progress: OnProgress | None = None,
+    *,
+    part: Part | None = None,
+    trust_remote_code: bool = False,
+) -> LoadedModel:
+    """Load a model by name, fetching it first if need be.
+
+    Args:
+        name: See `resolve`; None is the default.
+        on_progress: Told of what takes long.
+        part: Which of a pair to load; None is the one that plain decoding uses.
+        trust_remote_code: Let the model's own Python code run.
+
+    Raises:
+        ModelError: If it cannot be found, read or used.
+        DownloadError: If it has to be fetched and cannot be.
+    """
+    tell = on_progress or ignore_progress
+    prepare_backend()
+    resolved = resolve(name)
+    if not resolved.is_fetched:
+        from msi_engine.model.pull import pull
+
+        pull(resolved.name, on_progress=tell)
+        resolved = resolve(name)
+    path = _part(resolved, part)
+    check_folder(path)
+    tell(Progress(f"loading {resolved.name}", 0, None, "files"))
+    model, tokenizer = _load(path, trust_remote_code)
+    return LoadedModel(
+        model=model,
+        tokenizer=tokenizer,
+        name=resolved.name,
+        path=path,
+        context_length=context_length(read_config(path)),
+        eos_token_ids=frozenset(tokenizer.eos_token_ids),
+        nbytes=_nbytes(model),
+        has_chat_template=bool(tokenizer.has_chat_template),
+    )
+
+
+def context_length(config: dict[str, Any]) -> int | None:
+    """Most tokens that a model was made for, by its config; None if it does not say."""
+    for block in (config, config.get("text_config") or {}):
+        for key in _CONTEXT_KEYS:
+            value = block.get(key)
+            if isinstance(value, int) and value > 0:
+                return value
+    return None
+
+
+def _part(resolved: ResolvedModel, part: Part | None) -> Path:
+    path = {"draft": resolved.draft, "target": resolved.target, None: resolved.path}[part]
+    if path is None:
+        raise ModelError(f"model {resolved.name!r} has no {part or 'weights'}; pull it as a pair")
+    return path
+
+
+def _load(path: Path, trust_remote_code: bool) -> tuple[Any, Any]:
+    """Model and tokenizer. Whatever mlx-lm and transformers raise becomes one line."""
+    import mlx_lm
+
+    try:
+        model, tokenizer = mlx_lm.load(
+            str(path),
+            lazy=True,
+            tokenizer_config={"trust_remote_code": trust_remote_code},
+            trust_remote_code=trust_remote_code,
+        )[:2]
+    except Exception as error:
+        raise _explained(path, error) from error
+    if wants_float32():
+        to_float32(model)
+    else:
+        import mlx.core as mx
+
+        mx.eval(model.parameters())
+    return model, tokenizer
+
+
+def _explained(path: Path, error: Exception) -> ModelError:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    first = lines[0].rstrip(" .:")
+    if "not supported" in first:
+        return UnsupportedModelError(f"{path}: {first}; mlx-lm cannot run this kind of model")
+    if "trust_remote_code" in str(error) or "custom code" in str(error):
+        return UnsupportedModelError(
+            f"{path} brings its own Python code, which is not run unless trust_remote_code is set"
+        )
+    return ModelFileError(f"{path} cannot be loaded: {type(error).__name__}: {first}")
+
+
+def _nbytes(model: Any) -> int:
+    from mlx.utils import tree_flatten
+
+    return sum(array.nbytes for _, array in tree_flatten(model.parameters()))

@@ -1,0 +1,108 @@
+"""Which numbers a model computes with on this machine.
+
+On Metal and CUDA the weights are used as they are. On a plain CPU everything is float32: MLX has
+no fast kernels there for half precision or quantised weights (a quantised product costs the same
+for each row, so that K paths cost K times one). Dequantising changes the storage of the weights
+and not their values.
+
+``MSI_FLOAT32`` overrides: ``auto`` (default), ``on`` or ``off``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from msi_engine.errors import ConfigError
+
+
+def wants_float32() -> bool:
+    """True if models are to be turned into float32 when they are loaded.
+
+    Raises:
+        ConfigError: If ``MSI_FLOAT32`` is set to something else than auto, on or off.
+    """
+    setting = os.environ.get("MSI_FLOAT32", "auto")
+    if setting not in ("auto", "on", "off"):
+        raise ConfigError(f"MSI_FLOAT32 must be auto, on or off, got {setting!r}")
+    if setting != "auto":
+        return setting == "on"
+    import mlx.core as mx
+
+    return bool(mx.default_device() == mx.cpu)
+
+
+def to_float32(model: Any) -> int:
+    """Turn a model's weights into float32, in place, layer by layer.
+
+    Layers of a quantised kind that is not known here keep their packed weights, with float32
+    scales: slower, and still never half precision.
+
+    Args:
+        model: An ``mlx.nn.Module``.
+
+    Returns:
+        How many quantised layers were replaced.
+    """
+    import mlx.core as mx
+    from mlx.utils import tree_map, tree_unflatten
+
+    def widen(array: mx.array) -> mx.array:
+        return array.astype(mx.float32) if mx.issubdtype(array.dtype, mx.floating) else array
+
+    makers = _makers()
+    plain: dict[int, Any] = {}  # a layer held in two places stays one
+    for name, layer in model.named_modules():
+        make = makers.get(type(layer))
+        if make is None:
+            continue
+        if id(layer) not in plain:
+            plain[id(layer)] = _dequantized(layer, make(layer))
+        model.update_modules(tree_unflatten([(name, plain[id(layer)])]))
+    model.update(tree_map(widen, model.parameters()))
+    mx.eval(model.parameters())
+    return len(plain)
+
+
+def _makers() -> dict[type, Callable[[Any], Any]]:
+    """For each quantised layer, how to make its plain counterpart (weights to be put in)."""
+    import mlx.nn as nn
+    from mlx_lm.models.afm7 import FusedLinear, FusedQuantizedLinear
+    from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
+    from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
+
+    # Built at the smallest size, since the weight is replaced at once.
+    return {
+        nn.QuantizedLinear: lambda q: nn.Linear(1, 1, bias=False),
+        nn.QuantizedEmbedding: lambda q: nn.Embedding(1, 1),
+        FusedQuantizedLinear: lambda q: FusedLinear(1, q.output_dims),
+        QuantizedSwitchLinear: lambda q: SwitchLinear(1, 1, 1, bias=False),
+        QuantizedMultiLinear: lambda q: MultiLinear(1, 1, 1),
+    }
+
+
+def _dequantized(layer: Any, plain: Any) -> Any:
+    import mlx.core as mx
+
+    scales, biases = layer.scales, layer.get("biases")
+    if layer.mode == "affine":
+        scales = scales.astype(mx.float32)
+        biases = None if biases is None else biases.astype(mx.float32)
+    keywords = {"group_size": layer.group_size, "bits": layer.bits, "mode": layer.mode}
+    weight = mx.dequantize(layer.weight, scales, biases, dtype=mx.float32, **keywords)
+    per_expert = layer.get("global_scale")
+    if per_expert is not None:
+        # Each expert's own scale multiplies the values its blocks stand for.
+        parts = zip(layer.weight, scales, per_expert, strict=True)
+        experts = [
+            mx.dequantize(w, s, global_scale=g, dtype=mx.float32, **keywords) for w, s, g in parts
+        ]
+        weight = mx.stack(experts)
+    plain.weight = weight
+    if "bias" in layer:
+        plain.bias = layer.bias.astype(mx.float32)
+    mx.eval(plain.parameters())
+    plain.freeze()
+    plain.train(layer.training)
+    return plain

@@ -1,0 +1,253 @@
+"""The models that have been fetched: where they lie, and the record of each.
+
+A model is made in a staging folder and moved into place in one step, its manifest with it, so
+that a folder with a manifest is a whole model. Knows nothing of how models are fetched or loaded.
+
+    MSI_HOME/config.json              the default
+    MSI_HOME/models/NAME/             msi.json (the manifest), draft/, target/
+    MSI_HOME/staging/NAME/            one in the making
+    MSI_HOME/locks/NAME.lock          held while it is made or removed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from msi_engine.errors import ConfigError, ModelFileError, ModelNotFoundError
+from msi_engine.model.files import check_sizes, file_sizes, read_json
+from msi_engine.model.home import home
+
+MANIFEST = "msi.json"
+EMBEDDED = "embedded"
+_VERSION = 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_MANIFEST_VERSIONS = (1,)
+
+Part = Literal["draft", "target"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """A model, or a pair of draft and target, in the store.
+
+    Attributes:
+        name: What the user calls it.
+        source: Where the draft came from: a repository, a folder, or ``embedded``.
+        target_source: Where the target came from; None without one.
+        quantized: True if both were quantised here from one full-precision source.
+        draft: Folder of the draft.
+        target: Folder of the target; None without one.
+        decode: Which of the two plain decoding uses.
+        nbytes: Bytes of the files that the store holds; 0 for folders it only refers to.
+        is_default: True if it is what a call without a name uses.
+    """
+
+    name: str
+    source: str
+    target_source: str | None
+    quantized: bool
+    draft: Path
+    target: Path | None
+    decode: Part
+    nbytes: int
+    is_default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is written down when a model is complete.
+
+    Attributes:
+        source: See `ModelRecord`.
+        target_source: See `ModelRecord`.
+        quantized: See `ModelRecord`.
+        decode: See `ModelRecord`.
+        draft: Folder of the draft, relative to the manifest or absolute.
+        target: The same for the target.
+        files: Size in bytes of each file that the store holds.
+        version: Format of the manifest.
+    """
+
+    source: str
+    target_source: str | None = None
+    quantized: bool = False
+    decode: Part = "draft"
+    draft: str = "draft"
+    target: str | None = None
+    files: dict[str, int] = field(default_factory=dict)
+    version: int = _VERSION
+
+
+def check_name(name: str) -> str:
+    """A name that a model may have in the store.
+
+    Raises:
+        ConfigError: If it holds other characters than letters, digits, dots, dashes, underscores.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"model name {name!r} may hold letters, digits, dots, dashes and underscores only"
+        )
+    return name
+
+
+def model_folder(name: str) -> Path:
+    """Where a complete model of this name lies."""
+    return home() / "models" / check_name(name)
+
+
+def staging_folder(name: str) -> Path:
+    """Where a model of this name is made."""
+    return home() / "staging" / check_name(name)
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold the lock of one name; a second process waits here."""
+    from filelock import FileLock
+
+    path = home() / "locks" / f"{check_name(name)}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path):
+        yield
+
+
+def find_record(name: str) -> ModelRecord | None:
+    """The record of a complete model; None if there is none of this name.
+
+    Raises:
+        ModelFileError: If its manifest is malformed or a file has another size than it should.
+    """
+    folder = model_folder(name)
+    if not (folder / MANIFEST).is_file():
+        return None
+    manifest = _read_manifest(folder)
+    check_sizes(folder, manifest.files)
+    return _record(name, folder, manifest)
+
+
+def list_models() -> list[ModelRecord]:
+    """Every complete model in the store, by name. Damaged ones are listed too."""
+    found = []
+    for path in sorted((home() / "models").glob(f"*/{MANIFEST}")):
+        with contextlib.suppress(ModelFileError):
+            found.append(_record(path.parent.name, path.parent, _read_manifest(path.parent)))
+    return found
+
+
+def commit(name: str, manifest: Manifest) -> ModelRecord:
+    """Move a staged model into place. The lock must be held.
+
+    Args:
+        name: What it will be called.
+        manifest: Its manifest; ``files`` is filled in here.
+
+    Returns:
+        Its record.
+    """
+    staged, final = staging_folder(name), model_folder(name)
+    content = {**asdict(manifest), "files": file_sizes(staged)}
+    (staged / MANIFEST).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    _sync(staged)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    _discard(final)
+    os.rename(staged, final)
+    record = find_record(name)
+    if record is None:
+        raise ModelFileError(f"{final} vanished while it was put in place")
+    return record
+
+
+def remove(name: str) -> None:
+    """Delete a model and what is left of an unfinished pull. A folder it refers to stays.
+
+    Raises:
+        ModelNotFoundError: If there is no such model.
+    """
+    folder, staged = model_folder(name), staging_folder(name)
+    with locked(name):
+        if not folder.exists() and not staged.exists():
+            raise ModelNotFoundError(f"no model {name!r} to remove; see: llm msi models")
+        _discard(folder)
+        shutil.rmtree(staged, ignore_errors=True)
+        if _read_settings().get("default") == name:
+            _write_settings({})
+
+
+def default_name() -> str:
+    """The model that is used when none is named: the configured one, else ``embedded``."""
+    return str(_read_settings().get("default", EMBEDDED))
+
+
+def set_default(name: str) -> None:
+    """Use this model when none is named.
+
+    Raises:
+        ModelNotFoundError: If it is not in the store and not ``embedded``.
+    """
+    if name != EMBEDDED and find_record(name) is None:
+        raise ModelNotFoundError(f"no model {name!r}; run: llm msi pull {name}")
+    _write_settings({"default": name})
+
+
+def _record(name: str, folder: Path, manifest: Manifest) -> ModelRecord:
+    return ModelRecord(
+        name=name,
+        source=manifest.source,
+        target_source=manifest.target_source,
+        quantized=manifest.quantized,
+        draft=folder / manifest.draft,
+        target=None if manifest.target is None else folder / manifest.target,
+        decode=manifest.decode,
+        nbytes=sum(manifest.files.values()),
+        is_default=name == default_name(),
+    )
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    content = read_json(folder / MANIFEST)
+    if content.get("version") not in _MANIFEST_VERSIONS:
+        raise ModelFileError(
+            f"{folder / MANIFEST} has version {content.get('version')!r}, known: {_VERSION}; "
+            "update llm-msi or remove the model"
+        )
+    try:
+        return Manifest(**content)
+    except TypeError as error:
+        raise ModelFileError(f"{folder / MANIFEST} is malformed: {error}") from None
+
+
+def _read_settings() -> dict[str, str]:
+    path = home() / "config.json"
+    return read_json(path) if path.exists() else {}
+
+
+def _write_settings(settings: dict[str, str]) -> None:
+    path = home() / "config.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"config.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(settings), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _discard(folder: Path) -> None:
+    """Delete a model so that it is gone at once, even if deleting its files is interrupted."""
+    if folder.exists():
+        (folder / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(folder)
+
+
+def _sync(folder: Path) -> None:
+    """Put the files on the disk, so that a power cut cannot leave a manifest without them."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
