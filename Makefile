@@ -19,7 +19,7 @@ made := $(venv)/.python-$(version)
 # pip prints a great deal; this keeps the name and size of what it fetches.
 fetched := while read -r word file size; do case "$$word $$file" in \
   "Downloading "*|"Using cached") file="$${file\#\#*/}"; echo "  $${file%%-[0-9]*} $$size";; \
-  "Installing "*) echo "  installing";; esac; done
+  "Installing collected") echo "  installing";; esac; done
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

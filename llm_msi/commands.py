@@ -5,9 +5,11 @@ The bodies import the engine; this module is imported by every `llm` call and im
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -133,39 +135,50 @@ def clear_errors() -> Iterator[None]:
 
 def model_id(record: ModelRecord) -> str:
     """What to give to `llm -m` for a model."""
-    return "msi" if record.is_default else f"msi/{record.alias or record.name}"
+    return "msi" if record.is_default else f"msi/{record.name}"
 
 
 def described(record: ModelRecord) -> dict[str, Any]:
     """A record as plain JSON."""
     return {
-        "name": record.name,
-        "alias": record.alias,
-        "llm": f"msi/{record.alias or record.name}",
-        "source": record.source,
-        "path": str(record.path),
-        "target_path": str(record.target_path) if record.target_path else None,
-        "bytes": record.nbytes,
-        "default": record.is_default,
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in dataclasses.asdict(record).items()
     }
+
+
+def pair(record: ModelRecord) -> str:
+    """Whether there are a draft and a target, and which of them plain decoding uses."""
+    if record.target is None:
+        return "one model"
+    return f"draft + target, decodes with the {record.decode}"
+
+
+def source(record: ModelRecord) -> str:
+    """Where it came from."""
+    origin = record.source
+    if record.target_source not in (None, record.source):
+        origin += f" + {record.target_source}"
+    return origin + (" (quantised here)" if record.quantized else "")
 
 
 def table(records: list[ModelRecord]) -> list[str]:
     """The records in aligned columns: star, name, size, pair, source."""
-    rows = [
+    rows = [("", "NAME", "SIZE", "PAIR", "SOURCE")]
+    rows += [
         (
             "*" if record.is_default else "",
-            f"msi/{record.alias or record.name}",
-            size(record.nbytes),
-            "draft + target" if record.target_path else "one model",
-            record.source,
+            record.name,
+            size(record.nbytes) if record.nbytes else "elsewhere",
+            pair(record),
+            source(record),
         )
         for record in records
     ]
-    rows.insert(0, ("", "MODEL", "SIZE", "PAIR", "SOURCE"))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]])
+        "  ".join(
+            [*(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)), row[4]]
+        )
         for row in rows
     ]
 

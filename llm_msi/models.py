@@ -74,7 +74,7 @@ class MSI(_Shared, llm.Model):
 
         with translated():
             engine, question, config = self._prepare(prompt)
-            answer = Answer(engine.model_name, config, trace=wants_trace(prompt.options))
+            answer = Answer(engine.model_name, config, show_paths=wants_trace(prompt.options))
             with answer.waiting(), closing(engine.stream(question, config)) as events:
                 for event in events:
                     yield from answer.take(event)
@@ -102,7 +102,7 @@ class AsyncMSI(_Shared, llm.AsyncModel):
 
         with translated():
             engine, question, config = await asyncio.to_thread(self._prepare, prompt)
-            answer = Answer(engine.model_name, config, trace=wants_trace(prompt.options))
+            answer = Answer(engine.model_name, config, show_paths=wants_trace(prompt.options))
             async with aclosing(engine.astream(question, config)) as events:
                 with answer.waiting():
                     async for event in events:

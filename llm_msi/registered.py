@@ -1,8 +1,10 @@
-"""The aliases of the pulled models, for registration: one small file read, nothing imported."""
+"""The names of the pulled models, for registration: one folder listed, nothing opened."""
 
 from __future__ import annotations
 
 
 def aliases() -> list[str]:
-    """Aliases in the order of pulling; empty if nothing has been pulled."""
-    return []
+    """Names of the complete models in the store; empty if nothing has been pulled."""
+    from msi_engine.model.home import home
+
+    return sorted(path.parent.name for path in (home() / "models").glob("*/msi.json"))
