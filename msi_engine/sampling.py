@@ -34,6 +34,12 @@ class NextToken:
         self.processed = raw if processed is None else processed
 
     @cached_property
+    def sampled(self) -> int:
+        """The token that ordinary decoding takes; here the most probable processed one."""
+        processed_max(self.processed)
+        return int(self.processed.argmax())
+
+    @cached_property
     def _exp(self) -> tuple[np.ndarray, float, float]:
         top = float(self.raw.max())
         exp = np.exp(self.raw - top)

@@ -1,0 +1,231 @@
+"""The engine: a model in memory that generates, from any thread or event loop.
+
+Importing this module imports no MLX; loading a model does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from msi_engine.config import DecodeConfig
+from msi_engine.errors import DecodeError
+from msi_engine.events import Event, Stats
+from msi_engine.model import LoadedModel, OnProgress, load_model, resolve
+from msi_engine.scorer import ScorerFactory
+from msi_engine.service import ENGINE_THREAD
+from msi_engine.text import Vocabulary
+from msi_engine.trace import Trace
+
+if TYPE_CHECKING:
+    from msi_engine.prompt import Prompt
+    from msi_engine.runner import LogitsProcessor
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A finished answer.
+
+    Attributes:
+        text: The answer, without the stop string that ended it.
+        tokens: Its committed token ids, an end-of-sequence token included.
+        finish_reason: ``eos``, ``stop`` or ``length``.
+        stats: What it cost.
+        seed: The seed in force, given or drawn.
+        trace: How it came about.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    finish_reason: str
+    stats: Stats
+    seed: int
+    trace: Trace
+
+    @classmethod
+    def of(cls, trace: Trace) -> Generation:
+        """The answer of a trace that is finished.
+
+        Raises:
+            DecodeError: If it is not.
+        """
+        done = trace.finished
+        if done is None:
+            raise DecodeError("the generation ended without a last event")
+        return cls(trace.text, tuple(trace.tokens), done.reason, done.stats, done.seed, trace)
+
+    def summary(self) -> dict[str, Any]:
+        """The compact trace, plain JSON."""
+        return self.trace.summary()
+
+
+class Engine:
+    """A model that is in memory. `load` gives the process's own instance for a model.
+
+    Every method may be called from any thread. Generations run one after the other, in the order
+    of arrival, on the engine thread.
+
+    Args:
+        loaded: The model.
+    """
+
+    _shared: ClassVar[dict[tuple[Path, bool], Engine]] = {}
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        from msi_engine.prefix import PrefixKeeper  # after the backend is prepared: imports MLX
+
+        self._loaded = loaded
+        self._vocabulary = Vocabulary(loaded.tokenizer, loaded.eos_token_ids)
+        self._keeper = PrefixKeeper(loaded.model)
+
+    @classmethod
+    def load(
+        cls,
+        name: str | None = None,
+        on_progress: OnProgress | None = None,
+        *,
+        trust_remote_code: bool = False,
+    ) -> Engine:
+        """The engine of a model, loaded on first use and shared from then on.
+
+        Args:
+            name: A local folder in MLX format, a Hugging Face repository, an alias, or
+                ``embedded``; None is the configured default, and ``embedded`` where none is.
+            on_progress: Told of downloads, conversions and loading.
+            trust_remote_code: Let the model's own Python code run.
+
+        Raises:
+            ModelError: If the model cannot be found, read or used.
+            DownloadError: If it has to be fetched and cannot be.
+        """
+
+        def load() -> Engine:
+            path = resolve(name).path
+            if path is None or (path, trust_remote_code) not in cls._shared:
+                loaded = load_model(name, on_progress, trust_remote_code=trust_remote_code)
+                path = loaded.path
+                cls._shared.setdefault((path, trust_remote_code), cls(loaded))
+            return cls._shared[path, trust_remote_code]
+
+        return ENGINE_THREAD.call(load)
+
+    @property
+    def model_name(self) -> str:
+        """The name that the model was loaded by."""
+        return self._loaded.name
+
+    @property
+    def context_length(self) -> int | None:
+        """Most tokens of prompt and answer together; None if the model does not say."""
+        return self._loaded.context_length
+
+    @property
+    def has_chat_template(self) -> bool:
+        """True if messages are laid out by the model's own template."""
+        return self._loaded.has_chat_template
+
+    @property
+    def tokenizer(self) -> Any:
+        """mlx-lm's ``TokenizerWrapper``."""
+        return self._loaded.tokenizer
+
+    def generate(
+        self,
+        prompt: Prompt,
+        config: DecodeConfig | None = None,
+        *,
+        logits_processors: Sequence[LogitsProcessor] = (),
+        scorers: Mapping[str, ScorerFactory] | None = None,
+        **options: Any,
+    ) -> Generation:
+        """Generate an answer.
+
+        Args:
+            prompt: Text (taken as it is), messages (laid out by the chat template) or token ids.
+            config: The options; preset ``default`` if None.
+            logits_processors: mlx-lm logits processors, run on every path. They must be functions
+                of their arguments alone.
+            scorers: Factories of scorers that no plugin has registered; weights come from the
+                ``scorers`` option.
+            **options: Single options over ``config``.
+
+        Raises:
+            MSIError: One of its kinds, with one line that says what is wrong.
+        """
+        config = _merged(config, options)
+        trace = Trace(self.model_name, config)
+        work = self._work(prompt, config, logits_processors, scorers)
+        for event in ENGINE_THREAD.stream(work):
+            trace.record(event)
+        return Generation.of(trace)
+
+    def stream(
+        self,
+        prompt: Prompt,
+        config: DecodeConfig | None = None,
+        *,
+        logits_processors: Sequence[LogitsProcessor] = (),
+        scorers: Mapping[str, ScorerFactory] | None = None,
+        **options: Any,
+    ) -> Iterator[Event]:
+        """Generate, event by event; closing the iterator gives the generation up.
+
+        Arguments and errors are those of `generate`. Options are checked at once, the rest at the
+        first event.
+        """
+        work = self._work(prompt, _merged(config, options), logits_processors, scorers)
+        return ENGINE_THREAD.stream(work)
+
+    async def agenerate(
+        self,
+        prompt: Prompt,
+        config: DecodeConfig | None = None,
+        *,
+        logits_processors: Sequence[LogitsProcessor] = (),
+        scorers: Mapping[str, ScorerFactory] | None = None,
+        **options: Any,
+    ) -> Generation:
+        """`generate` for an event loop; cancelling the task gives the generation up."""
+        config = _merged(config, options)
+        trace = Trace(self.model_name, config)
+        work = self._work(prompt, config, logits_processors, scorers)
+        async with contextlib.aclosing(ENGINE_THREAD.astream(work)) as events:
+            async for event in events:
+                trace.record(event)
+        return Generation.of(trace)
+
+    def astream(
+        self,
+        prompt: Prompt,
+        config: DecodeConfig | None = None,
+        *,
+        logits_processors: Sequence[LogitsProcessor] = (),
+        scorers: Mapping[str, ScorerFactory] | None = None,
+        **options: Any,
+    ) -> AsyncGenerator[Event]:
+        """`stream` for an event loop; close it (or cancel the task) to give up."""
+        work = self._work(prompt, _merged(config, options), logits_processors, scorers)
+        return ENGINE_THREAD.astream(work)
+
+    def _work(
+        self,
+        prompt: Prompt,
+        config: DecodeConfig,
+        logits_processors: Sequence[LogitsProcessor],
+        scorers: Mapping[str, ScorerFactory] | None,
+    ) -> Callable[[], Iterator[Event]]:
+        def events() -> Iterator[Event]:
+            from msi_engine.session import Request, Session
+
+            request = Request(prompt, config, tuple(logits_processors), scorers or {})
+            return Session(self._loaded, self._vocabulary, self._keeper, request).events()
+
+        return events
+
+
+def _merged(config: DecodeConfig | None, options: Mapping[str, Any]) -> DecodeConfig:
+    config = config or DecodeConfig()
+    return config.replace(**options) if options else config

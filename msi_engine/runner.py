@@ -1,0 +1,195 @@
+"""The runner: carries out the decoder's turns on a model and its shared-prefix cache.
+
+The only place where a generation meets MLX. With one path it keeps one forward pass in flight,
+as mlx-lm does: the next token is sampled on the device and fed before Python has seen it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from msi_engine.cache import SharedPrefixCache
+from msi_engine.errors import CacheError, DecodeError
+from msi_engine.feed import BRANCH, Branch, CacheOp, Drop, Feed, Fork, Merge, Park, Turn
+from msi_engine.sampling import NextToken
+
+Sampler = Callable[[mx.array], mx.array]
+LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
+
+_CLEAR_EVERY = 256  # passes between releases of MLX's buffer cache, as in mlx-lm
+
+
+class Runner:
+    """Model, cache and processors of one generation.
+
+    Args:
+        model: An mlx-lm model.
+        cache: Its cache, holding what is reused of the prompt.
+        processors: mlx-lm logits processors ``(tokens (n,), logits (1, V)) -> (1, V)``. They must
+            be functions of their arguments: each path calls them with its own tokens.
+        history: The decoder's `history`: token ids of a path, for the processors.
+        on_ops: Told every token that enters the prefix, for reuse in a later turn.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        cache: SharedPrefixCache,
+        processors: Sequence[LogitsProcessor],
+        history: Callable[[int | None], list[int]],
+    ) -> None:
+        self._model = model
+        self._cache = cache
+        self._processors = list(processors)
+        self._history = history
+        self._branch: int | None = None
+        self._passes = 0
+        self.peak_bytes = cache.nbytes
+
+    def run(self, turn: Turn) -> list[NextToken]:
+        """Apply the turn's cache operations, run its feed, return next-token logits by row."""
+        for op in turn.ops:
+            self._apply(op)
+        if turn.feed is None:
+            return []
+        rows = self._forward(turn.feed)
+        self.peak_bytes = max(self.peak_bytes, self._cache.nbytes)
+        return rows
+
+    def root(self, token: int) -> NextToken:
+        """Feed the prompt's last token, on the prefix."""
+        return self._rows(self._cache.forward(mx.array([[token]]))[:, -1], [None])[0]
+
+    def _apply(self, op: CacheOp) -> None:
+        match op:
+            case Fork(num_paths):
+                self._cache.fork(num_paths)
+            case Park(path):
+                self._cache.park(path)
+            case Drop(path):
+                self._cache.drop(path)
+            case Merge(path):
+                self._cache.collapse(self._branch if path == BRANCH else path)  # type: ignore[arg-type]
+            case Branch():
+                self._branch = self._cache.branch()
+
+    def _forward(self, feed: Feed) -> list[NextToken]:
+        self._passes += 1
+        if self._passes % _CLEAR_EVERY == 0:
+            mx.clear_cache()
+        logits = self._cache.forward(mx.array(feed.tokens))
+        if feed.all_positions:
+            return self._positions(logits[0], feed.paths[0])
+        return self._rows(logits[:, -1], list(feed.paths) or [0])
+
+    def _rows(self, logits: mx.array, paths: Sequence[int | None]) -> list[NextToken]:
+        if not self._processors:
+            return [NextToken(row) for row in to_numpy(logits)]
+        processed = mx.concatenate(
+            [
+                process(self._processors, mx.array(self._history(path)), logits[i : i + 1])
+                for i, path in enumerate(paths)
+            ]
+        )
+        mx.eval(logits, processed)
+        pairs = zip(to_numpy(logits), to_numpy(processed), strict=True)
+        return [NextToken(raw, row) for raw, row in pairs]
+
+    def _positions(self, logits: mx.array, path: int) -> list[NextToken]:
+        """Logits after each token of one row; only the last may be drawn from."""
+        rows = [NextToken(row) for row in to_numpy(logits[:-1])]
+        return [*rows, *self._rows(logits[-1:], [path])]
+
+
+class SingleRunner(Runner):
+    """K = 1: ordinary decoding with mlx-lm's own sampler, one pass ahead of Python.
+
+    Args:
+        sampler: mlx-lm sampler, log-probabilities ``(1, V)`` to tokens ``(1,)``.
+        max_tokens: Tokens after which nothing is fed ahead.
+    """
+
+    def __init__(self, *args: Any, sampler: Sampler, max_tokens: int) -> None:
+        super().__init__(*args)
+        self._sampler = sampler
+        self._left = max_tokens
+        self._tokens = mx.array(self._history(None)) if self._processors else None
+        self._ahead: _Sampled | None = None
+
+    def root(self, token: int) -> NextToken:
+        """Feed the prompt's last token and begin to run ahead."""
+        current = self._sample(self._cache.forward(mx.array([[token]]))[:, -1])
+        self._run_ahead(current)
+        return current
+
+    def _forward(self, feed: Feed) -> list[NextToken]:
+        current = self._ahead
+        if current is None:
+            raise CacheError("a token was fed after the last one; this is a bug in the decoder")
+        self._passes += 1
+        if self._passes % _CLEAR_EVERY == 0:
+            mx.clear_cache()
+        self._run_ahead(current)
+        return [current]
+
+    def _sample(self, logits: mx.array) -> _Sampled:
+        processed = logits
+        if self._tokens is not None:
+            processed = process(self._processors, self._tokens, logits[:])
+        logprobs = processed - mx.logsumexp(processed, keepdims=True)
+        return _Sampled(logits, processed, self._sampler(logprobs))
+
+    def _run_ahead(self, current: _Sampled) -> None:
+        """Feed the token that is still being sampled, unless it is the last."""
+        self._left -= 1
+        if self._left <= 0:
+            self._ahead = None
+            mx.async_eval(*current.arrays)
+            return
+        if self._tokens is not None:
+            self._tokens = mx.concatenate([self._tokens, current.token])
+        self._ahead = self._sample(self._cache.forward(current.token[None])[:, -1])
+        mx.async_eval(*current.arrays, *self._ahead.arrays)
+
+
+class _Sampled(NextToken):
+    """Logits and sampled token still on the device; read when somebody looks."""
+
+    def __init__(self, logits: mx.array, processed: mx.array, token: mx.array) -> None:
+        self.arrays = (logits, processed, token)
+        self.token = token
+
+    @cached_property
+    def raw(self) -> np.ndarray:  # type: ignore[override]
+        return to_numpy(self.arrays[0])[0]
+
+    @cached_property
+    def processed(self) -> np.ndarray:  # type: ignore[override]
+        logits, processed, _ = self.arrays
+        return self.raw if processed is logits else to_numpy(processed)[0]
+
+    @cached_property
+    def sampled(self) -> int:
+        token = int(self.token.item())
+        if not np.isfinite(self.processed[token]):
+            raise DecodeError(
+                "the logits after processing leave no token to draw; check the logits processors"
+            )
+        return token
+
+
+def process(processors: Sequence[LogitsProcessor], tokens: mx.array, logits: mx.array) -> mx.array:
+    """Run mlx-lm logits processors over logits ``(1, V)`` that nobody else holds."""
+    for processor in processors:
+        logits = processor(tokens, logits)
+    return logits
+
+
+def to_numpy(logits: mx.array) -> np.ndarray:
+    """A float32 copy that NumPy owns."""
+    return np.array(logits.astype(mx.float32))

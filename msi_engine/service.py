@@ -1,0 +1,145 @@
+"""The engine thread: all MLX work of a process happens on one dedicated thread.
+
+Lazy MLX arrays cannot cross threads, and a GPU gains nothing from two at once. Callers on any
+thread, or in any event loop, submit jobs; jobs run in the order of arrival. A job that yields
+streams its values; giving it up stops it at its next value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import queue
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from msi_engine.errors import CancelledError
+
+T = TypeVar("T")
+Work = Callable[[], Iterator[T]]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The last thing that a job delivers: its error, if it failed."""
+
+    error: BaseException | None
+
+
+class Job(Generic[T]):
+    """One piece of work on the engine thread, and where its values go.
+
+    Args:
+        work: Called on the engine thread; its values are delivered one by one.
+        deliver: Called on the engine thread with each value, then with an `_End`.
+    """
+
+    def __init__(self, work: Work[T], deliver: Callable[[T | _End], None]) -> None:
+        self._work = work
+        self._deliver = deliver
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """Give the job up: it stops before its next value, or never starts."""
+        self._cancelled.set()
+
+    def run(self) -> None:
+        """Do the work; nothing escapes but through ``deliver``."""
+        error: BaseException | None = None
+        try:
+            if not self._cancelled.is_set():
+                self._run()
+        except BaseException as caught:
+            error = caught
+        self._deliver(_End(error))
+
+    def _run(self) -> None:
+        values = self._work()
+        with contextlib.closing(values) as values:  # type: ignore[type-var]
+            for value in values:
+                if self._cancelled.is_set():
+                    raise CancelledError("the generation was given up")
+                self._deliver(value)
+
+
+class EngineThread:
+    """A daemon thread that runs jobs one after the other; started by the first."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._running: Job[Any] | None = None
+
+    def submit(self, job: Job[Any]) -> None:
+        """Queue a job behind those that wait."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop, name="msi-engine", daemon=True)
+                self._thread.start()
+                atexit.register(self._shut_down)
+        self._jobs.put(job)
+
+    def stream(self, work: Work[T]) -> Iterator[T]:
+        """Run ``work`` and yield its values; closing the iterator gives the job up."""
+        if threading.current_thread() is self._thread:
+            yield from work()  # called by a job, say by a scorer that asks a model
+            return
+        values: queue.SimpleQueue[T | _End] = queue.SimpleQueue()
+        job = Job(work, values.put)
+        self.submit(job)
+        try:
+            while not isinstance(value := values.get(), _End):
+                yield value
+            if value.error is not None:
+                raise value.error
+        finally:
+            job.cancel()
+
+    async def astream(self, work: Work[T]) -> AsyncGenerator[T]:
+        """`stream` for an event loop, which it never blocks."""
+        loop = asyncio.get_running_loop()
+        values: asyncio.Queue[T | _End] = asyncio.Queue()
+
+        def deliver(value: T | _End) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody listens any more
+                loop.call_soon_threadsafe(values.put_nowait, value)
+
+        job = Job(work, deliver)
+        self.submit(job)
+        try:
+            while not isinstance(value := await values.get(), _End):
+                yield value
+            if value.error is not None:
+                raise value.error
+        finally:
+            job.cancel()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a function on the engine thread and return its result."""
+
+        def once() -> Iterator[T]:
+            yield function()
+
+        return next(iter(list(self.stream(once))))
+
+    def _loop(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._running = job
+            job.run()
+            self._running = None
+
+    def _shut_down(self) -> None:
+        """Stop at interpreter exit, so that no MLX work runs while the process is torn down."""
+        if self._running is not None:
+            self._running.cancel()
+        self._jobs.put(None)
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+
+
+ENGINE_THREAD = EngineThread()
+"""The process's engine thread."""

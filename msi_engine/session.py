@@ -1,0 +1,174 @@
+"""A session: one generation from prompt to the last event, on the engine thread."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.sample_utils import make_logits_processors, make_sampler
+
+from msi_engine.boundary import make_boundaries
+from msi_engine.cache import SharedPrefixCache
+from msi_engine.config import DecodeConfig
+from msi_engine.decoder import Decoder
+from msi_engine.errors import ConfigError, PromptError
+from msi_engine.events import Event, Prefilled
+from msi_engine.model import LoadedModel
+from msi_engine.panel import ScorerPanel
+from msi_engine.plugins import find_scorers
+from msi_engine.prefix import PrefixKeeper
+from msi_engine.prompt import EncodedPrompt, Prompt, encode_prompt
+from msi_engine.runner import LogitsProcessor, Runner, SingleRunner
+from msi_engine.sampling import Proposal
+from msi_engine.scorer import ScoreContext, ScorerFactory
+from msi_engine.text import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a caller asks for.
+
+    Attributes:
+        prompt: Text, messages or token ids.
+        config: Every option.
+        logits_processors: mlx-lm logits processors, beside those of the options.
+        scorers: Factories of scorers that no plugin has registered, by name.
+    """
+
+    prompt: Prompt
+    config: DecodeConfig
+    logits_processors: Sequence[LogitsProcessor] = ()
+    scorers: Mapping[str, ScorerFactory] = field(default_factory=dict)
+
+
+class Session:
+    """One generation on a loaded model.
+
+    Args:
+        loaded: Model and tokenizer.
+        vocabulary: Of that tokenizer.
+        keeper: Where the cache comes from and goes to.
+        request: What is asked for.
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, vocabulary: Vocabulary, keeper: PrefixKeeper, request: Request
+    ) -> None:
+        self._loaded = loaded
+        self._vocabulary = vocabulary
+        self._keeper = keeper
+        self._request = request
+
+    def events(self) -> Iterator[Event]:
+        """Run the generation.
+
+        A generation that ends, or is given up between two events, leaves its cache for the next;
+        one that fails does not.
+        """
+        start = time.perf_counter()
+        prompt = encode_prompt(self._loaded.tokenizer, self._request.prompt)
+        config = self._fit(prompt)
+        decoder = self._decoder(prompt, config)
+        cache, reused = self._keeper.take(prompt.tokens, config)
+        yield from self._prefill(cache, prompt, reused, config)
+        runner = self._runner(cache, decoder, config)
+        turn = decoder.start(runner.root(prompt.tokens[-1]))
+        decoder.stats.prefilled_tokens = len(prompt.tokens) - reused
+        decoder.stats.prompt_s = time.perf_counter() - start
+        while turn.feed is not None:
+            rows = runner.run(turn)
+            yield from turn.events
+            turn = decoder.advance(rows)
+        runner.run(turn)
+        self._keeper.keep(cache, decoder.history(None), config)
+        decoder.stats.decode_s = time.perf_counter() - start - decoder.stats.prompt_s
+        decoder.stats.peak_cache_bytes = runner.peak_bytes
+        yield from turn.events
+
+    def _fit(self, prompt: EncodedPrompt) -> DecodeConfig:
+        """The options with a token budget that the model's context can hold."""
+        config, context = self._request.config, self._loaded.context_length
+        if context is None:
+            return config
+        room = context - len(prompt.tokens)
+        if room < 1:
+            raise PromptError(
+                f"the prompt has {len(prompt.tokens)} tokens, and {self._loaded.name} reads at "
+                f"most {context} with its answer; shorten the prompt"
+            )
+        return config if config.max_tokens <= room else config.replace(max_tokens=room)
+
+    def _prefill(
+        self, cache: SharedPrefixCache, prompt: EncodedPrompt, reused: int, config: DecodeConfig
+    ) -> Iterator[Event]:
+        """All but the last token, in chunks; the last one's logits are the first root."""
+        total = len(prompt.tokens)
+        yield Prefilled(reused, total, reused)
+        for begin in range(reused, total - 1, config.prefill_step_size):
+            end = min(begin + config.prefill_step_size, total - 1)
+            cache.prefill(prompt.tokens[begin:end], config.prefill_step_size)
+            yield Prefilled(end, total, reused)
+
+    def _decoder(self, prompt: EncodedPrompt, config: DecodeConfig) -> Decoder:
+        tokenizer = self._loaded.tokenizer
+        xtc_special = [*tokenizer.encode("\n"), *self._vocabulary.eos_token_ids]
+        return Decoder(
+            config,
+            self._vocabulary,
+            make_boundaries(config.boundary, language=config.language),
+            self._panel(prompt, config),
+            Proposal(config, xtc_special),
+            seed=secrets.randbelow(2**32) if config.seed is None else config.seed,
+            prompt_tokens=prompt.tokens,
+            prompt=prompt.text,
+        )
+
+    def _panel(self, prompt: EncodedPrompt, config: DecodeConfig) -> ScorerPanel:
+        factories = find_scorers(config.scorers, self._request.scorers)
+        return ScorerPanel(
+            {
+                name: (factory(self._context(prompt, config, name)), config.scorers[name])
+                for name, factory in factories.items()
+            }
+        )
+
+    def _context(self, prompt: EncodedPrompt, config: DecodeConfig, name: str) -> ScoreContext:
+        return ScoreContext(prompt=prompt.text, options=config.scorer_options.get(name, {}))
+
+    def _runner(self, cache: SharedPrefixCache, decoder: Decoder, config: DecodeConfig) -> Runner:
+        processors = [*_penalties(config), *self._request.logits_processors]
+        common: tuple[Any, ...] = (self._loaded.model, cache, processors, decoder.history)
+        if config.k > 1:
+            return Runner(*common)
+        mx.random.seed(decoder.seed)  # the engine thread's own state, nobody else's
+        special = self._loaded.tokenizer.encode("\n") + list(self._vocabulary.eos_token_ids)
+        sampler = make_sampler(
+            temp=config.temperature,
+            top_p=config.top_p,
+            min_p=config.min_p,
+            min_tokens_to_keep=config.min_tokens_to_keep,
+            top_k=config.top_k,
+            xtc_probability=config.xtc_probability,
+            xtc_threshold=config.xtc_threshold,
+            xtc_special_tokens=special,
+        )
+        return SingleRunner(*common, sampler=sampler, max_tokens=config.max_tokens)
+
+
+def _penalties(config: DecodeConfig) -> list[LogitsProcessor]:
+    try:
+        return make_logits_processors(
+            logit_bias=config.logit_bias,
+            repetition_penalty=config.repetition_penalty,
+            repetition_context_size=config.repetition_context_size,
+            presence_penalty=config.presence_penalty,
+            presence_context_size=config.presence_context_size,
+            frequency_penalty=config.frequency_penalty,
+            frequency_context_size=config.frequency_context_size,
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
