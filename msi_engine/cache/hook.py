@@ -1,0 +1,117 @@
+"""Routes a model's attention over shared prefixes to `split_attention`.
+
+Model modules of mlx-lm call a global, ``scaled_dot_product_attention``. The hook replaces that
+global by a function which looks whether the very key and value objects it is given came out of one
+of our caches during the forward pass that runs on this thread. If so it computes the same result
+from the pieces; if not (another model, mlx-lm's own caches, arrays that the model has altered) it
+calls the original. Installing twice does nothing more; `uninstall` restores every module.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from msi_engine.cache.attention import Packing, Stored, split_attention
+from msi_engine.cache.upstream import scaled_dot_product_attention as original
+
+NAME = "scaled_dot_product_attention"
+
+_patched: set[ModuleType] = set()
+_lock = threading.Lock()
+_running = threading.local()  # .fetches: what the forward pass of this thread has been given
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What one layer's cache handed out, and the pieces it is made of.
+
+    Attributes:
+        keys: The keys as handed out: a lazy concatenation, never computed when the hook is used.
+        values: The values as handed out.
+        shared: Keys and values of the visible prefix, batch 1, in order.
+        tail: Keys and values of the visible tails, one row a path.
+        packing: Set when quantised.
+    """
+
+    keys: Stored
+    values: Stored
+    shared: tuple[tuple[Stored, Stored], ...]
+    tail: tuple[Stored, Stored]
+    packing: Packing | None = None
+
+    def pieces(
+        self, values: Stored
+    ) -> tuple[tuple[tuple[Stored, Stored], ...], tuple[Stored, Stored]] | None:
+        """Shared pieces and tail for these ``values``; None if they are not ours.
+
+        Latent attention passes the keys as values.
+        """
+        if values is self.values:
+            return self.shared, self.tail
+        if values is self.keys:
+            return tuple((k, k) for k, _ in self.shared), (self.tail[0], self.tail[0])
+        return None
+
+
+@contextmanager
+def watching(fetches: dict[int, Fetched]) -> Iterator[None]:
+    """Let the hook see ``fetches`` (by ``id`` of the keys) on this thread; empty them at the end.
+
+    They must not outlive the pass: whoever holds a view of a buffer makes the next append copy it.
+    """
+    outer = getattr(_running, "fetches", None)
+    _running.fetches = fetches
+    try:
+        yield
+    finally:
+        _running.fetches = outer
+        fetches.clear()
+
+
+def attention(
+    queries: mx.array,
+    keys: Stored,
+    values: Stored,
+    cache: Any,
+    scale: float,
+    mask: mx.array | str | None,
+    sinks: mx.array | None = None,
+) -> mx.array:
+    """What stands in place of mlx-lm's function of the same signature."""
+    fetches = getattr(_running, "fetches", None)
+    if fetches:
+        fetched = fetches.get(id(keys))
+        if fetched is not None and fetched.keys is keys:
+            pieces = fetched.pieces(values)
+            if pieces is not None:
+                return split_attention(
+                    queries, *pieces, scale=scale, mask=mask, sinks=sinks, packing=fetched.packing
+                )
+    return original(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
+
+
+def install(model: nn.Module) -> None:
+    """Put the hook into every module that defines a part of ``model``. Idempotent."""
+    with _lock:
+        for module in {sys.modules[type(part).__module__] for part in model.modules()}:
+            if vars(module).get(NAME) is original:
+                setattr(module, NAME, attention)
+                _patched.add(module)
+
+
+def uninstall() -> None:
+    """Give every module its own attention back. Models go on working, on gathered arrays."""
+    with _lock:
+        for module in _patched:
+            if vars(module).get(NAME) is attention:
+                setattr(module, NAME, original)
+        _patched.clear()

@@ -1,0 +1,111 @@
+"""What can be served: model classes, cache classes and combinations; anything else is refused by name.
+
+Does not run the decoder's kind of programs; the sweep over mlx-lm's model files does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from msi_engine.cache.kinds import SERVED
+from msi_engine.cache.upstream import (
+    ArraysCache,
+    CacheList,
+    ChunkedKVCache,
+    KVCache,
+    QuantizedKVCache,
+    RotatingKVCache,
+    make_prompt_cache,
+)
+from msi_engine.errors import UnsupportedModelError
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """When and how caches are quantised, with mlx-lm's meaning.
+
+    Attributes:
+        bits: Bits of an entry.
+        group_size: Entries that share a scale.
+        start: Tokens from which on.
+    """
+
+    bits: int
+    group_size: int
+    start: int
+
+    def applied(self, cache: Any) -> Any:
+        """``cache``, quantised if it is a plain one that is long enough."""
+        if type(cache) is KVCache and cache.offset >= self.start:
+            return self.quantized(cache)
+        return cache
+
+    def quantized(self, cache: KVCache) -> QuantizedKVCache:
+        """A plain cache, quantised."""
+        return cache.to_quantized(group_size=self.group_size, bits=self.bits)
+
+
+def members(caches: list[Any]) -> Iterator[Any]:
+    """Every cache that is not a list of caches."""
+    for cache in caches:
+        if type(cache) is CacheList:
+            yield from members(cache.caches)
+        else:
+            yield cache
+
+
+def is_recurrent(caches: list[Any]) -> bool:
+    """Whether some state cannot be taken back token by token."""
+    return any(isinstance(c, ArraysCache) for c in members(caches))
+
+
+def can_trim(cache: Any, num_tokens: int) -> bool:
+    """Whether a layer's cache is exact after giving back its last tokens."""
+    if isinstance(cache, CacheList):
+        return all(can_trim(c, num_tokens) for c in cache.caches)
+    if isinstance(cache, ChunkedKVCache):
+        # Tokens of the chunk that becomes the current one must not have been trimmed in front.
+        left = cache.offset - num_tokens
+        return bool(cache.start_position <= left // cache.chunk_size * cache.chunk_size)
+    return bool(cache.is_trimmable())
+
+
+def check(model: nn.Module, caches: list[Any], quantization: Quantization | None) -> None:
+    """Refuse what is not known to be right.
+
+    Raises:
+        UnsupportedModelError: Naming the model type and the cache class or option.
+    """
+    name = getattr(model, "model_type", None) or type(model).__module__.rpartition(".")[2]
+    for cache in members(caches):
+        if type(cache) not in SERVED:
+            raise UnsupportedModelError(
+                f"model type {name!r} keeps its state in {type(cache).__name__}, which the "
+                "shared-prefix cache does not know; use another model"
+            )
+    if quantization is None:
+        return
+    if any(type(c) is RotatingKVCache for c in members(caches)):
+        raise UnsupportedModelError(
+            f"kv_bits cannot be used with model type {name!r}: a sliding-window cache cannot be "
+            "quantised; leave kv_bits out"
+        )
+    try:
+        _try_quantized(model, quantization)
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UnsupportedModelError(
+            f"kv_bits cannot be used with model type {name!r}: its attention does not take a "
+            f"quantised cache ({reason}); leave kv_bits out"
+        ) from error
+
+
+def _try_quantized(model: nn.Module, quantization: Quantization) -> None:
+    """Build one step of the model over quantised caches, lazily: shapes and types are checked."""
+    at_once = Quantization(quantization.bits, quantization.group_size, 0)
+    model(mx.array([[0]]), cache=[at_once.applied(c) for c in make_prompt_cache(model)])
