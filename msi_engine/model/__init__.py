@@ -4,6 +4,7 @@ Importing this package imports neither mlx nor mlx-lm, transformers or huggingfa
 """
 
 from msi_engine.model.backend import BackendReport, prepare_backend, set_blas_threads
+from msi_engine.model.doctor import Check, doctor
 from msi_engine.model.load import LoadedModel, load_model
 from msi_engine.model.progress import OnProgress, Progress
 from msi_engine.model.pull import pull
@@ -12,12 +13,14 @@ from msi_engine.model.store import ModelRecord, default_name, list_models, remov
 
 __all__ = [
     "BackendReport",
+    "Check",
     "LoadedModel",
     "ModelRecord",
     "OnProgress",
     "Progress",
     "ResolvedModel",
     "default_name",
+    "doctor",
     "list_models",
     "load_model",
     "prepare_backend",

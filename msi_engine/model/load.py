@@ -139,4 +139,4 @@ def _explained(path: Path, error: Exception) -> ModelError:
 def _nbytes(model: Any) -> int:
     from mlx.utils import tree_flatten
 
-    return sum(array.nbytes for _, array in tree_flatten(model.parameters()))
+    return sum(int(array.nbytes) for _, array in dict(tree_flatten(model.parameters())).items())

@@ -67,16 +67,19 @@ def to_float32(model: Any) -> int:
 
 def _makers() -> dict[type, Callable[[Any], Any]]:
     """For each quantised layer, how to make its plain counterpart (weights to be put in)."""
-    import mlx.nn as nn
-    from mlx_lm.models.afm7 import FusedLinear, FusedQuantizedLinear
+    from mlx.nn.layers.embedding import Embedding
+    from mlx.nn.layers.linear import Linear
+    from mlx.nn.layers.quantized import QuantizedEmbedding, QuantizedLinear
+    from mlx_lm.models import afm7
     from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
     from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
+    fused: Callable[..., Any] = afm7.FusedLinear
     # Built at the smallest size, since the weight is replaced at once.
     return {
-        nn.QuantizedLinear: lambda q: nn.Linear(1, 1, bias=False),
-        nn.QuantizedEmbedding: lambda q: nn.Embedding(1, 1),
-        FusedQuantizedLinear: lambda q: FusedLinear(1, q.output_dims),
+        QuantizedLinear: lambda q: Linear(1, 1, bias=False),
+        QuantizedEmbedding: lambda q: Embedding(1, 1),
+        afm7.FusedQuantizedLinear: lambda q: fused(1, q.output_dims),
         QuantizedSwitchLinear: lambda q: SwitchLinear(1, 1, 1, bias=False),
         QuantizedMultiLinear: lambda q: MultiLinear(1, 1, 1),
     }

@@ -2,35 +2,228 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
+import io
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
-from msi_engine.errors import DownloadError
+from msi_engine.errors import ConfigError, DownloadError, ModelFileError, MSIError
+from msi_engine.model.backend import prepare_backend
+from msi_engine.model.disk import is_disk_full
 from msi_engine.model.embedded import make_embedded
-from msi_engine.model.progress import OnProgress, ignore_progress
+from msi_engine.model.files import check_folder, read_config
+from msi_engine.model.home import home
+from msi_engine.model.hub import check_model_type, fetch_repository
+from msi_engine.model.pairs import check_pair
+from msi_engine.model.progress import OnProgress, Progress, ignore_progress
 from msi_engine.model.store import (
     EMBEDDED,
     Manifest,
     ModelRecord,
+    check_name,
     commit,
     find_record,
     locked,
     staging_folder,
 )
 
+# Bits and group size of what ``quantize`` makes of one full-precision model.
+DRAFT_QUANTIZATION = (4, 64)
+TARGET_QUANTIZATION = (8, 32)
 
-def pull(name: str, *, on_progress: OnProgress | None = None) -> ModelRecord:
+
+def pull(
+    name: str,
+    *,
+    target: str | None = None,
+    alias: str | None = None,
+    quantize: bool = False,
+    on_progress: OnProgress | None = None,
+    trust_remote_code: bool = False,
+) -> ModelRecord:
+    """Put a model, or a pair, into the store. Pulled already, it returns at once.
+
+    A local folder is referred to, not copied. Interrupted, a pull from the hub goes on with the
+    files that had arrived; any other starts clean. Two at once: the second waits for the first.
+
+    Args:
+        name: A repository ``owner/name``, a local folder, or ``embedded``.
+        target: The same for the model of higher precision, if it is to be a pair.
+        alias: What to call it; by default the last part of ``name``.
+        quantize: Make draft and target from ``name``, which must be in full precision.
+        on_progress: Told of bytes and stages, possibly from a helper thread.
+        trust_remote_code: Fetch and run the model's own Python code.
+
+    Returns:
+        Its record.
+
+    Raises:
+        ConfigError: If the arguments do not go together, or the alias is taken.
+        ModelError: If it cannot be found or used.
+        DownloadError: If it cannot be fetched, or the disk is full.
+    """
     tell = on_progress or ignore_progress
-    with locked(EMBEDDED):
-        record = find_record(EMBEDDED)
-        if record is not None:
-            return record
-        staged = staging_folder(EMBEDDED)
+    alias = _alias(name, target, alias, quantize)
+    manifest = _manifest(name, target, quantize)
+    with _one_line(alias):
+        waiting = Progress(f"waiting for another pull of {alias}", 0, None, "files")
+        with locked(alias, on_wait=lambda: tell(waiting)):
+            record = _existing(alias, manifest)
+            if record is None:
+                manifest = _make(staging_folder(alias), manifest, tell, trust_remote_code)
+                record = commit(alias, manifest)
+    return record
+
+
+def _alias(name: str, target: str | None, alias: str | None, quantize: bool) -> str:
+    if target is not None and quantize:
+        raise ConfigError("quantize makes the target itself; leave out one of target and quantize")
+    if name == EMBEDDED:
+        if target is not None or quantize or alias not in (None, EMBEDDED):
+            raise ConfigError("embedded comes as a pair; it takes no target, alias or quantize")
+        return EMBEDDED
+    if alias == EMBEDDED:
+        raise ConfigError(f"alias {EMBEDDED!r} is taken by the embedded model; choose another")
+    if alias is None and not name.strip("/"):
+        raise ConfigError("the name of the model to pull is empty")
+    return check_name(alias if alias is not None else Path(name).expanduser().absolute().name)
+
+
+def _manifest(name: str, target: str | None, quantize: bool) -> Manifest:
+    if name == EMBEDDED:
+        return Manifest(EMBEDDED, EMBEDDED, decode="target", target="target")
+    sources = [None if s is None else _source(s) for s in (name, target)]
+    source = str(sources[0])
+    if quantize:
+        return Manifest(source, source, quantized=True, target="target")
+    return Manifest(source, sources[1], target=None if target is None else "target")
+
+
+def _source(name: str) -> str:
+    folder = Path(name).expanduser()
+    return str(folder.absolute()) if folder.is_dir() else name
+
+
+def _existing(alias: str, wanted: Manifest) -> ModelRecord | None:
+    try:
+        record = find_record(alias)
+    except ModelFileError:
+        return None  # damaged: fetch it again
+    if record is None:
+        return None
+    have = (record.source, record.target_source, record.quantized)
+    if have != (wanted.source, wanted.target_source, wanted.quantized):
+        raise ConfigError(
+            f"alias {alias!r} is taken by {record.source}; choose another, "
+            f"or run: llm msi remove {alias}"
+        )
+    return record
+
+
+def _make(staged: Path, manifest: Manifest, tell: OnProgress, trust_remote_code: bool) -> Manifest:
+    """Make draft and target in the staging folder; the manifest says where they came to lie."""
+    if manifest.source == EMBEDDED:
         shutil.rmtree(staged, ignore_errors=True)
         staged.mkdir(parents=True)
         make_embedded(staged, tell)
-        return commit(
-            EMBEDDED,
-            Manifest(source=EMBEDDED, target_source=EMBEDDED, target="target", decode="target"),
-        )
+        draft, target = staged / "draft", staged / "target"
+    elif manifest.quantized:
+        source = _obtain(manifest.source, staged / "source", tell, trust_remote_code)
+        draft, target = _quantized(source, staged, tell, trust_remote_code)
+        shutil.rmtree(staged / "source", ignore_errors=True)
+    else:
+        draft = _obtain(manifest.source, staged / "draft", tell, trust_remote_code)
+        if manifest.target_source is None:
+            return _placed(staged, manifest, draft, None)
+        target = _obtain(manifest.target_source, staged / "target", tell, trust_remote_code)
+        check_pair(draft, target)
+    check_folder(draft)
+    check_folder(target)
+    return _placed(staged, manifest, draft, target)
+
+
+def _placed(staged: Path, manifest: Manifest, draft: Path, target: Path | None) -> Manifest:
+    def relative(folder: Path) -> str:
+        return folder.name if folder.parent == staged else str(folder)
+
+    return Manifest(
+        source=manifest.source,
+        target_source=manifest.target_source,
+        quantized=manifest.quantized,
+        decode=manifest.decode,
+        draft=relative(draft),
+        target=None if target is None else relative(target),
+    )
+
+
+def _obtain(source: str, folder: Path, tell: OnProgress, trust_remote_code: bool) -> Path:
+    """The folder of a local model, or one fetched into ``folder``."""
+    local = Path(source).expanduser()
+    if local.is_dir():
+        check_folder(local)
+        config = read_config(local)
+        check_model_type(source, config, trust_remote_code=trust_remote_code)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        return local
+    fetch_repository(source, folder, tell, trust_remote_code=trust_remote_code)
+    check_folder(folder)
+    return folder
+
+
+def _quantized(
+    source: Path, staged: Path, tell: OnProgress, trust_remote_code: bool
+) -> tuple[Path, Path]:
+    config = read_config(source)
+    if "quantization" in config or "quantization_config" in config:
+        raise ConfigError(f"{source.name} is quantised already; quantize needs full precision")
+    prepare_backend()
+    from mlx_lm import convert
+
+    folders = []
+    for part, (bits, group_size) in (
+        ("draft", DRAFT_QUANTIZATION),
+        ("target", TARGET_QUANTIZATION),
+    ):
+        tell(Progress(f"quantising the {part} to {bits} bits", 0, None, "tensors"))
+        folder = staged / part
+        shutil.rmtree(folder, ignore_errors=True)
+        # The converter reports on standard output, which is the answer's.
+        with contextlib.redirect_stdout(io.StringIO()):
+            convert(
+                str(source),
+                str(folder),
+                quantize=True,
+                q_bits=bits,
+                q_group_size=group_size,
+                trust_remote_code=trust_remote_code,
+            )
+        folders.append(folder)
+    return folders[0], folders[1]
+
+
+@contextlib.contextmanager
+def _one_line(alias: str) -> Iterator[None]:
+    """Clean up after a failure, and say in one line what it was."""
+    try:
+        yield
+    except DownloadError as error:
+        # What has arrived stays, for the next attempt, unless it is what filled the disk.
+        if is_disk_full(error):
+            _clean(alias)
+        raise
+    except MSIError:
+        _clean(alias)
+        raise
+    except Exception as error:
+        _clean(alias)
+        if is_disk_full(error):
+            raise DownloadError(
+                f"no space left on the disk while pulling {alias}; free some under {home()}"
+            ) from error
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DownloadError(f"pulling {alias} failed: {type(error).__name__}: {first}") from error
+
+
+def _clean(alias: str) -> None:
+    shutil.rmtree(staging_folder(alias), ignore_errors=True)

@@ -16,7 +16,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -29,7 +29,6 @@ MANIFEST = "msi.json"
 EMBEDDED = "embedded"
 _VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_MANIFEST_VERSIONS = (1,)
 
 Part = Literal["draft", "target"]
 
@@ -110,14 +109,27 @@ def staging_folder(name: str) -> Path:
 
 
 @contextlib.contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Hold the lock of one name; a second process waits here."""
-    from filelock import FileLock
+def locked(name: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock of one name; a second process or thread waits here.
+
+    Args:
+        name: Name of a model in the store.
+        on_wait: Called once if somebody else holds the lock.
+    """
+    from filelock import FileLock, Timeout
 
     path = home() / "locks" / f"{check_name(name)}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path):
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        on_wait()
+        lock.acquire()
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def find_record(name: str) -> ModelRecord | None:
@@ -214,7 +226,7 @@ def _record(name: str, folder: Path, manifest: Manifest) -> ModelRecord:
 
 def _read_manifest(folder: Path) -> Manifest:
     content = read_json(folder / MANIFEST)
-    if content.get("version") not in _MANIFEST_VERSIONS:
+    if content.get("version") != _VERSION:
         raise ModelFileError(
             f"{folder / MANIFEST} has version {content.get('version')!r}, known: {_VERSION}; "
             "update llm-msi or remove the model"
