@@ -47,7 +47,7 @@ class Check:
 
 def doctor() -> list[Check]:
     """Look over versions, device, BLAS, memory, home folder and models. Changes nothing."""
-    found = []
+    found: list[Check] = []
     for name, look in _LOOKS:
         try:
             found.extend(look())

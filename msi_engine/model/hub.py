@@ -136,6 +136,10 @@ def _without_bars() -> Iterator[None]:
             hub.enable_progress_bars()
 
 
+def _matches(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+
+
 @contextlib.contextmanager
 def _explained(repository: str) -> Iterator[None]:
     """Turn what huggingface_hub and its HTTP client raise into one line."""
