@@ -16,12 +16,7 @@ class Vote:
     Args:
         tokens: The voted token ids, at least one.
         fallback: The path that `argmax` would choose.
-
-    Attributes:
-        detokenizer: Text state after the voted segment; set by `replay`.
     """
-
-    detokenizer: Detokenizer
 
     def __init__(self, tokens: tuple[int, ...], fallback: PathState) -> None:
         self.tokens = tokens
@@ -32,12 +27,11 @@ class Vote:
 
         Args:
             rows: Next-token logits before each voted token (the spawn's root first).
-            detokenizer: Text state at the spawn; taken over.
+            detokenizer: Text state at the spawn; moved past the segment.
         """
         path = PathState(BRANCH)
         for token, row in zip(self.tokens, rows, strict=False):  # one row more than tokens
             path.push(row.draw(token, 0.0), detokenizer.push(token), complete=detokenizer.complete)
-        self.detokenizer = detokenizer
         return path
 
     def refused(self, path: PathState, guard: float | None) -> bool:

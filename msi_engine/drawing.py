@@ -1,0 +1,103 @@
+"""Drawing: which tokens the paths take, and from which stream of random numbers.
+
+Every path of every segment has a stream of its own, and so have each spawn and each sampled
+collapse. What one path draws therefore never depends on how many others are alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from msi_engine.config import DecodeConfig
+from msi_engine.path import Draw, PathState
+from msi_engine.sampling import NextToken, Proposal
+from msi_engine.spawn import spawn
+
+# Streams beside those of the paths, which are numbered from 0.
+_SPAWN = 2**32 - 1
+_COLLAPSE = 2**32 - 2
+
+
+class Drawer:
+    """Draws tokens for the paths of a generation.
+
+    Args:
+        config: K, spawn options, diversity.
+        proposal: How tokens inside a path are drawn.
+        seed: Root of all randomness, >= 0.
+    """
+
+    def __init__(self, config: DecodeConfig, proposal: Proposal, seed: int) -> None:
+        self.seed = seed
+        self._config = config
+        self._proposal = proposal
+        self._streams: dict[tuple[int, int], np.random.Generator] = {}
+
+    def first(self, root: NextToken, segment: int) -> list[Draw]:
+        """First tokens of the paths, given the logits after the committed text."""
+        self._streams.clear()  # those of the segment before
+        if self._config.k == 1:  # ordinary decoding: a first token is a token like any other
+            return [self._single(root)]
+        return spawn(
+            root,
+            self._config.k,
+            temperature=self._config.spawn_temperature,
+            min_p=self._config.spawn_min_p,
+            rng=self._stream(segment, _SPAWN),
+        )
+
+    def next(
+        self,
+        paths: Iterable[PathState],
+        rows: Mapping[int, NextToken],
+        segment: int,
+        *,
+        greedy: bool,
+    ) -> list[Draw]:
+        """One token for each path, in order.
+
+        Args:
+            paths: Live paths, by ascending index.
+            rows: Next-token logits by path index.
+            segment: Number of the segment.
+            greedy: Take the most probable token, without the diversity penalty (stragglers).
+        """
+        if self._config.k == 1:
+            return [self._single(rows[path.index]) for path in paths]
+        draws: list[Draw] = []
+        for path in paths:
+            row = rows[path.index]
+            if greedy:
+                draws.append(self._proposal.draw(row, None))
+                continue
+            rng = None if self._proposal.greedy else self._stream(segment, path.index)
+            draws.append(self._proposal.draw(row, rng, self._penalized(row, draws)))
+        return draws
+
+    def collapse_stream(self, segment: int) -> np.random.Generator:
+        """Randomness for choosing a path."""
+        return self._stream(segment, _COLLAPSE)
+
+    def _single(self, row: NextToken) -> Draw:
+        return row.draw(row.sampled, self._proposal.log_q(row, row.sampled))
+
+    def _penalized(self, row: NextToken, earlier: list[Draw]) -> np.ndarray | None:
+        """Logits less the penalty for each earlier path with the same token; None if unchanged.
+
+        References:
+            Vijayakumar et al. (2016), diverse beam search, Hamming diversity, arXiv:1610.02424.
+        """
+        if not self._config.diversity or not earlier:
+            return None
+        logits = row.processed.copy()
+        for draw in earlier:
+            logits[draw.token] -= self._config.diversity
+        return logits
+
+    def _stream(self, segment: int, number: int) -> np.random.Generator:
+        key = (segment, number)
+        if key not in self._streams:
+            self._streams[key] = np.random.default_rng([self.seed, segment, number])
+        return self._streams[key]
