@@ -168,7 +168,9 @@ class Decoder:
             if ending := self._ending(path):
                 path.wait(ending)
         self.stats.path_tokens += len(draws)
-        live = self._bundle.live
+        counted, live = self._bundle.counted, self._bundle.live
+        if len(counted) == 1:  # the text of the only path left is final
+            self._events += self._outlet.offer(self.text + counted[0].text)
         if not live:
             return self._settle()
         self._tails.follow(self._bundle.paths)
@@ -213,8 +215,6 @@ class Decoder:
             return self._collapse()
         if self._align_left is not None:
             self._align_left -= 1
-        if len(bundle.counted) == 1:  # the text of the only path left is final
-            self._events += self._outlet.offer(self.text + bundle.counted[0].text)
         return self._draw()
 
     # Collapse

@@ -11,6 +11,7 @@ import asyncio
 import atexit
 import contextlib
 import queue
+import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
@@ -131,6 +132,7 @@ class EngineThread:
             self._running = job
             job.run()
             self._running = None
+        _release_streams()
 
     def _shut_down(self) -> None:
         """Stop at interpreter exit, so that no MLX work runs while the process is torn down."""
@@ -139,6 +141,13 @@ class EngineThread:
         self._jobs.put(None)
         if self._thread is not None:
             self._thread.join(timeout=10)
+
+
+def _release_streams() -> None:
+    """Destroy this thread's MLX streams; one left behind aborts the process at exit."""
+    mlx = sys.modules.get("mlx.core")
+    if mlx is not None:
+        mlx.clear_streams()
 
 
 ENGINE_THREAD = EngineThread()

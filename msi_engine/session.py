@@ -80,9 +80,8 @@ class Session:
         decoder.stats.prefilled_tokens = len(prompt.tokens) - reused
         decoder.stats.prompt_s = time.perf_counter() - start
         while turn.feed is not None:
-            rows = runner.run(turn)
             yield from turn.events
-            turn = decoder.advance(rows)
+            turn = decoder.advance(runner.run(turn))
         runner.run(turn)
         self._keeper.keep(cache, decoder.history(None), config)
         decoder.stats.decode_s = time.perf_counter() - start - decoder.stats.prompt_s
