@@ -65,6 +65,11 @@ def fetch_repository(
     (folder / _PIN).unlink()
 
 
+def is_unfinished(folder: Path) -> bool:
+    """True if a folder holds part of a repository, with which a later attempt can go on."""
+    return (folder / _PIN).is_file()
+
+
 def check_model_type(source: str, config: dict[str, Any], *, trust_remote_code: bool) -> None:
     """Make sure that mlx-lm has a model for this config.
 

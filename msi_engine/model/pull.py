@@ -14,7 +14,7 @@ from msi_engine.model.disk import is_disk_full
 from msi_engine.model.embedded import make_embedded
 from msi_engine.model.files import check_folder, read_config
 from msi_engine.model.home import home
-from msi_engine.model.hub import check_model_type, fetch_repository
+from msi_engine.model.hub import check_model_type, fetch_repository, is_unfinished
 from msi_engine.model.pairs import check_pair
 from msi_engine.model.progress import OnProgress, Progress, ignore_progress
 from msi_engine.model.store import (
@@ -207,16 +207,14 @@ def _one_line(alias: str) -> Iterator[None]:
     """Clean up after a failure, and say in one line what it was."""
     try:
         yield
-    except DownloadError as error:
-        # What has arrived stays, for the next attempt, unless it is what filled the disk.
-        if is_disk_full(error):
-            _clean(alias)
-        raise
-    except MSIError:
+    except KeyboardInterrupt:
         _clean(alias)
+        raise
+    except MSIError as error:
+        _clean(alias, everything=not isinstance(error, DownloadError))
         raise
     except Exception as error:
-        _clean(alias)
+        _clean(alias, everything=True)
         if is_disk_full(error):
             raise DownloadError(
                 f"no space left on the disk while pulling {alias}; free some under {home()}"
@@ -225,5 +223,8 @@ def _one_line(alias: str) -> Iterator[None]:
         raise DownloadError(f"pulling {alias} failed: {type(error).__name__}: {first}") from error
 
 
-def _clean(alias: str) -> None:
-    shutil.rmtree(staging_folder(alias), ignore_errors=True)
+def _clean(alias: str, *, everything: bool = False) -> None:
+    """Delete what lies in the staging folder, save what a later attempt can go on with."""
+    staged = staging_folder(alias)
+    if everything or not any(is_unfinished(part) for part in staged.glob("*")):
+        shutil.rmtree(staged, ignore_errors=True)
