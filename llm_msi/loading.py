@@ -12,6 +12,7 @@ from llm_msi.progress import Notice, Reporter
 
 if TYPE_CHECKING:
     from msi_engine import Engine
+    from msi_engine.model import Progress
 
 
 @contextmanager
@@ -28,9 +29,15 @@ def translated() -> Iterator[None]:
 def load_engine(name: str | None) -> Engine:
     """The process's engine for a model: None is the default model.
 
-    Fetches the embedded model on first use and says so on stderr.
+    What has to be fetched is reported; loading itself is announced at a terminal if it is slow.
     """
     from msi_engine import Engine
 
-    with Notice(f"Loading {name or 'the model'}") as notice, Reporter(notice) as reporter:
-        return Engine.load(name, on_progress=reporter)
+    with Notice(f"Loading {name or 'the model'}") as notice, Reporter() as reporter:
+
+        def tell(progress: Progress) -> None:
+            if not progress.stage.startswith("loading"):
+                notice.close()  # there is something better to show
+                reporter(progress)
+
+        return Engine.load(name, on_progress=tell)

@@ -84,8 +84,7 @@ class Notice:
 class Reporter:
     """Shows the `Progress` that fetching and converting report."""
 
-    def __init__(self, notice: Notice | None = None) -> None:
-        self._notice = notice
+    def __init__(self) -> None:
         self._stage = ""
         self._next = 0.0  # share at which the next plain line is due
         self._drawn_s = 0.0
@@ -104,8 +103,6 @@ class Reporter:
 
     def __call__(self, progress: Progress) -> None:
         """Show one report: a step of a bar at a terminal, else a line now and then."""
-        if self._notice is not None:
-            self._notice.close()
         if progress.stage != self._stage:
             self._end_line()
             self._stage, self._next = progress.stage, 0.0

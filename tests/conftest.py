@@ -1,0 +1,22 @@
+"""Fixtures for every folder of tests: the embedded model, in a store of its own."""
+
+import os
+
+import pytest
+
+# Other plugins of whoever runs the tests stay out; `llm` reads this when it is imported.
+os.environ["LLM_LOAD_PLUGINS"] = "llm-msi"
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    """An MSI_HOME that holds the embedded model, fetched once, and no settings of the user's."""
+    from msi_engine.model import pull
+    from msi_engine.model.store import model_folder
+
+    pull("embedded")
+    embedded = model_folder("embedded")
+    folder = tmp_path_factory.mktemp("msi")
+    (folder / "models").mkdir()
+    (folder / "models" / "embedded").symlink_to(embedded)
+    return folder
