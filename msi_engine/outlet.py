@@ -24,8 +24,9 @@ class Outlet:
         return self._stops.find(committed + segment, len(committed)) is not None
 
     def offer(self, text: str) -> list[Committed]:
-        """Hand out what is new in a final text and cannot be the beginning of a stop string."""
-        return self._send(text[: len(text) - self._stops.hold_back(text)])
+        """Hand out what is new in a final text, up to a stop string or what may become one."""
+        end = self._stops.find(text, self._sent)
+        return self._send(text[: len(text) - self._stops.hold_back(text) if end is None else end])
 
     def close(self, text: str) -> tuple[str, list[Committed]]:
         """The whole answer, cut before a stop string, and what of it is still to be handed out."""
