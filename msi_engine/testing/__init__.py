@@ -11,13 +11,16 @@ Needs neither MLX nor a model file nor a test framework.
         print(event)
 """
 
+from msi_engine.testing.conformance import ConformanceError, check_scorer
 from msi_engine.testing.driver import ToyRunner, drive, make_toy_decoder, run_toy
 from msi_engine.testing.toy import ToyModel, ToyTokenizer
 
 __all__ = [
+    "ConformanceError",
     "ToyModel",
     "ToyRunner",
     "ToyTokenizer",
+    "check_scorer",
     "drive",
     "make_toy_decoder",
     "run_toy",

@@ -18,7 +18,7 @@ from msi_engine.errors import CacheError
 from msi_engine.events import Event
 from msi_engine.feed import BRANCH, Branch, CacheOp, Drop, Feed, Fork, Merge, Park, Turn
 from msi_engine.panel import ScorerPanel
-from msi_engine.plugins import find_scorers
+from msi_engine.plugins import find_scorers, load_boundaries
 from msi_engine.sampling import NextToken, Proposal
 from msi_engine.scorer import ScoreContext, ScorerFactory
 from msi_engine.testing.toy import ToyModel, ToyTokenizer
@@ -90,6 +90,7 @@ def make_toy_decoder(
         }
     )
     if boundaries is None:
+        load_boundaries(config.boundary)
         boundaries = make_boundaries(config.boundary, language=config.language)
     return Decoder(
         config,
