@@ -67,9 +67,9 @@ def test_bad_options_are_one_line(options, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("target", "text"), [(2, " a."), (4, " b b b.")])
+@pytest.mark.parametrize(("target", "text"), [(2, " tide."), (4, " sea sea sea.")])
 def test_with_a_great_weight_it_decides_which_path_is_committed(target, text):
-    tokenizer = ToyTokenizer((" a", " b", ".", "</s>"))
+    tokenizer = ToyTokenizer((" tide", " sea", ".", "</s>"))
     no = -math.inf
     model = ToyModel.from_table(
         {
@@ -92,6 +92,6 @@ def test_with_a_great_weight_it_decides_which_path_is_committed(target, text):
     assert first.text == text
     signals = {path.text: path.signals for path in first.paths}
     assert signals == {
-        " a.": {"length": -abs(2 - target) / (2 + target)},
-        " b b b.": {"length": -abs(4 - target) / (4 + target)},
+        " tide.": {"length": -abs(2 - target) / (2 + target)},
+        " sea sea sea.": {"length": -abs(4 - target) / (4 + target)},
     }
