@@ -89,7 +89,7 @@ def document(attachment: llm.Attachment, number: int) -> str:
     if attachment.type and attachment.type.partition(";")[0].strip() not in ATTACHMENT_TYPES:
         raise llm.ModelError(f"attachment {name!r} is {attachment.type}; msi reads text only")
     try:
-        data: bytes = attachment.content_bytes() or b""  # type: ignore[no-untyped-call]
+        data: bytes = attachment.content_bytes() or b""
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise llm.ModelError(f"attachment {name!r} is not UTF-8 text; convert it first") from None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import aclosing, closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import llm
 from llm.parts import StreamEvent
@@ -15,6 +15,7 @@ from llm_msi.messages import ATTACHMENT_TYPES, chat_messages, plain_text
 if TYPE_CHECKING:
     from llm_msi.options import _Base as MSIOptions
     from msi_engine import DecodeConfig, Engine
+    from msi_engine.events import Event
 
 
 class _LazyOptions:
@@ -75,7 +76,8 @@ class MSI(_Shared, llm.Model):
         with translated():
             engine, question, config = self._prepare(prompt)
             answer = Answer(engine.model_name, config, show_paths=wants_trace(prompt.options))
-            with answer.waiting(), closing(engine.stream(question, config)) as events:
+            running = cast("Generator[Event]", engine.stream(question, config))
+            with answer.waiting(), closing(running) as events:
                 for event in events:
                     yield from answer.take(event)
         answer.report(response)

@@ -112,7 +112,7 @@ class Reporter:
             self._line(progress)
 
     def _bar(self, progress: Progress) -> None:
-        finished = bool(progress.total) and progress.done >= progress.total
+        finished = progress.total is not None and progress.done >= progress.total
         now = time.monotonic()
         if self._open and not finished and now - self._drawn_s < 0.1:
             return
