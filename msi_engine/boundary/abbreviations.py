@@ -33,7 +33,7 @@ _ORDINAL_LANGUAGES = _words("bs cs da de et fi hr hu is lt lv nb nn no pl sk sl 
 
 # Unmistakable in any language, so that they hold when the language was not named.
 _COMMON = _words("""
-    abb abs allg art bijv bspw bzgl bzw ca cf dhr dipl dott dr dra enz etc evtl excl fig figs ggf
+    abb allg bijv bspw bzgl bzw ca cf dhr dipl dott dr dra enz etc evtl excl fig figs ggf
     hr hrsg ibid incl inkl jr kap lic ltd mevr mgr mio mlle mme mr mrd mrs ms nr núm örn osv pág
     prof resp sgt sig sogen sr sra srta st str tel tzn u.a ud uds usw vgl vol vols vs zzgl zb
     др им напр пр проф рис см стр т тел тыс ул млн млрд гг
@@ -42,7 +42,7 @@ _COMMON = _words("""
     """)
 _BY_LANGUAGE = {
     "en": """approx assn bros cmdr cont cpl ed eds est govt hrs hwy lbs mins misc messrs ft oz orig
-        pvt secs temp trans yrs max min no""",
+        pvt secs trans yrs""",
     "de": "anm bd best bez bsp dgl ebd eigtl entspr f ff frl gegr geb gest jh jhd jhs lt max min "
     "od phil rd s sog sp std tsd u usf verf z zt tgl",
     "fr": "adj apr av bd boul chap env ex hab m mm n no p pp réf s st ste suiv v vol éd tél",
@@ -64,14 +64,23 @@ _BY_LANGUAGE = {
 }
 _EXTRA = {language: _words(words) for language, words in _BY_LANGUAGE.items()}
 # Weekdays and others that are abbreviations only as they are written here.
-_EXACT = {"en": _words("Mon Tue Tues Wed Thu Thur Thurs Fri")}
+_EXACT = {"en": _words("max min temp Mon Tue Tues Wed Thu Thur Thurs Fri")}
 
-# Listed as English abbreviations by the library, but far more often a word at the end of a
-# sentence. Those in lower case count as words only when written so.
-_ENGLISH_WORDS = _words("""
-    arc ark art bart con ill ken la ma mass may May me mi miss no ok Ok ore pa penn que re us yum
-    Yum Ken Bart Penn x y z nos mar Con
-    """)
+# Listed as abbreviations by the library or above, but far more often words at the end of a
+# sentence, when they are written like this.
+_WORDS = {
+    "en": _words("""arc ark art bart con Con ill ken la ma mar mass may May me mi miss no nos ok Ok
+        ore pa penn Penn que re us x y yum Yum z"""),
+    "de": _words("Art"),
+    "es": _words("bien mar no y"),
+    "fr": _words("a y"),
+    "it": _words("è me mai no re te via"),
+    "pt": _words("é"),
+    "ru": _words("я"),
+    "sv": _words("det hon med ut"),
+    "tr": _words("al o sen ver"),
+}
+_NAMES = _words("Al Bart Ed Ken Max")
 _ENGLISH_TITLES = _words("DR FIG JR MR MRS MS NO NOS PROF SR ST VS")
 
 
@@ -100,9 +109,12 @@ def is_abbreviation(before: str, language: str, *, starts_sentence: bool) -> boo
     if len(word) == 1 and word.isupper():
         return not _is_pronoun(word, words, language)
     if language in _ORDINAL_LANGUAGES and _ORDINAL.fullmatch(word):
-        return True
-    if language == "en" and _is_english_word(word, starts_sentence):
+        # "Nr. 5." is a number that is counted, "am 5." one that counts.
+        return not (len(words) > 1 and words[-2].endswith("."))
+    if _is_word(word, language, starts_sentence):
         return False
+    if len(word) == 1 and word.lower() != word.upper():
+        return True
     return _is_listed(word, language) or not _splits(f"{before[-80:]}.", language)
 
 
@@ -116,10 +128,14 @@ def _is_pronoun(word: str, words: list[str], language: str) -> bool:
     return language == "en" and word == "I" and len(words) > 1 and words[-2].islower()
 
 
-def _is_english_word(word: str, starts_sentence: bool) -> bool:
-    if word in _ENGLISH_WORDS or (starts_sentence and word in ("No", "OK")):
+def _is_word(word: str, language: str, starts_sentence: bool) -> bool:
+    if word in _NAMES or word in _WORDS.get(language, ()):
         return True
-    # Acronyms: "in LA.", "the UT."; sentencex compares without case.
+    if language != "en":
+        return False
+    if starts_sentence and word in ("No", "OK"):
+        return True
+    # Acronyms: "in LA.", "the UT."; the library compares without case.
     return len(word) > 1 and word.isupper() and word.isalpha() and word not in _ENGLISH_TITLES
 
 

@@ -1,6 +1,6 @@
 """Characters that end sentences, and those that may follow an end or open a quotation."""
 
-# ruff: noqa: RUF001, RUF003  (marks of many scripts)
+# ruff: noqa: RUF001  (marks of many scripts)
 
 from __future__ import annotations
 

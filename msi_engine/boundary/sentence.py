@@ -36,7 +36,7 @@ _LIST_NUMBER = re.compile(
     rf"{_MARKERS}(?:\d{{1,3}}|[^\W\d_]|[ivx]{{1,5}}|[IVX]{{1,5}})(?:\.\d{{1,3}})*"
 )
 # "Steps: 1. Do this. 2. Do that."
-_INLINE_NUMBER = re.compile(r"(?:[.!?…][\"'”’)\]*_]*\s+[*_(]*\d{1,2}|:\s+[*_(]*1)$")
+_INLINE_NUMBER = re.compile(r"(?:([.!?…])[\"'”’)\]*_]*\s+[*_(]*\d{1,2}|:\s+[*_(]*1)$")
 # "Step 1." or "Figure 2." as the heading of what follows
 _LABEL = re.compile(
     rf"{_MARKERS}(?:Step|Chapter|Section|Figure|Fig\.|Table|Part|Question|Q|Example|Article|Rule|"
@@ -133,8 +133,16 @@ class SentenceBoundary:
         line = end.line
         if end.before[-1].isspace():  # ". . .", ".gitignore", ".NET"
             return True
-        if _LIST_NUMBER.fullmatch(line) or _INLINE_NUMBER.search(line) or _LABEL.fullmatch(line):
+        if _LIST_NUMBER.fullmatch(line) or _LABEL.fullmatch(line):
             return True
+        inline = _INLINE_NUMBER.search(line)
+        if inline and not self._ends_abbreviation(line[: inline.start()], inline[1]):
+            return True
+        return self._ends_abbreviation(line, ".")
+
+    def _ends_abbreviation(self, line: str, stop: str | None) -> bool:
+        if stop != ".":
+            return False
         words = line.split()
         starts = len(words) == 1 or (len(words) > 1 and words[-2][-1] in STOPS)
         return is_abbreviation(line, self._language, starts_sentence=starts)

@@ -51,6 +51,10 @@ class Form(ABC):
     def begins_with_space(self, token: int) -> bool:
         """Whether the token's text, in the middle of a text, begins with white space."""
 
+    def from_whole_character(self, tokens: list[int]) -> list[int]:
+        """``tokens`` without those at the beginning that go on with a character before them."""
+        return tokens
+
     def detokenizer(self, context: Sequence[int]) -> Detokenizer:
         """An empty text after ``context``, of which only the end is read."""
         tail: list[int] = []
@@ -59,8 +63,12 @@ class Form(ABC):
                 tail.append(int(token))
                 if len(tail) > _CONTEXT:
                     break
-        detokenizer = self.start(first=len(tail) <= _CONTEXT)
-        for token in reversed(tail[:_CONTEXT]):
+        first = len(tail) <= _CONTEXT
+        tail.reverse()
+        if not first:
+            tail = self.from_whole_character(tail[1:])
+        detokenizer = self.start(first)
+        for token in tail:
             detokenizer.push(token)
         detokenizer.text = ""
         return detokenizer

@@ -83,6 +83,13 @@ class Table(Form):
         kind = _FallbackDetokenizer if self.layout.byte_fallback else _BytesDetokenizer
         return kind(self, strip=self.layout.strip if first else 0)
 
+    def from_whole_character(self, tokens: list[int]) -> list[int]:
+        """See `Form`."""
+        for index, token in enumerate(tokens):
+            if self.is_whole(token) or self.fragments[token][0] & 0xC0 != 0x80:
+                return tokens[index:]
+        return []
+
     def begins_with_space(self, token: int) -> bool:
         """See `Form`."""
         if self.is_whole(token):
