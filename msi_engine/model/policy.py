@@ -58,30 +58,27 @@ def to_float32(model: Any) -> int:
         if make is None:
             continue
         if id(layer) not in plain:
-            plain[id(layer)] = _dequantized(layer, make(layer))
+            plain[id(layer)] = _dequantized(layer, make())
         model.update_modules(tree_unflatten([(name, plain[id(layer)])]))
     model.update(tree_map(widen, model.parameters()))
     mx.eval(model.parameters())
     return len(plain)
 
 
-def _makers() -> dict[type, Callable[[Any], Any]]:
+def _makers() -> dict[type, Callable[[], Any]]:
     """For each quantised layer, how to make its plain counterpart (weights to be put in)."""
     from mlx.nn.layers.embedding import Embedding
     from mlx.nn.layers.linear import Linear
     from mlx.nn.layers.quantized import QuantizedEmbedding, QuantizedLinear
-    from mlx_lm.models import afm7
     from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
     from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
-    fused: Callable[..., Any] = afm7.FusedLinear
     # Built at the smallest size, since the weight is replaced at once.
     return {
-        QuantizedLinear: lambda q: Linear(1, 1, bias=False),
-        QuantizedEmbedding: lambda q: Embedding(1, 1),
-        afm7.FusedQuantizedLinear: lambda q: fused(1, q.output_dims),
-        QuantizedSwitchLinear: lambda q: SwitchLinear(1, 1, 1, bias=False),
-        QuantizedMultiLinear: lambda q: MultiLinear(1, 1, 1),
+        QuantizedLinear: lambda: Linear(1, 1, bias=False),
+        QuantizedEmbedding: lambda: Embedding(1, 1),
+        QuantizedSwitchLinear: lambda: SwitchLinear(1, 1, 1, bias=False),
+        QuantizedMultiLinear: lambda: MultiLinear(1, 1, 1),
     }
 
 

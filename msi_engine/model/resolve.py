@@ -55,10 +55,7 @@ def resolve(name: str | None = None) -> ResolvedModel:
         ModelFileError: If it is in the store, but damaged.
     """
     name = default_name() if name is None else name
-    record = find_record(name) if _STORE_NAME.fullmatch(name) else None
-    if record is None:
-        record = next((r for r in list_models() if r.source == name), None)
-        record = find_record(record.name) if record else None
+    record = _stored(name)
     if record is not None:
         path = record.target if record.decode == "target" else record.draft
         return ResolvedModel(name, "stored", record.draft, record.target, path, record)
@@ -74,3 +71,12 @@ def resolve(name: str | None = None) -> ResolvedModel:
         f"no model {name!r}: neither pulled, nor a folder, nor a repository like owner/name; "
         "see: llm msi models"
     )
+
+
+def _stored(name: str) -> ModelRecord | None:
+    if _STORE_NAME.fullmatch(name):
+        return find_record(name)
+    if _REPOSITORY.fullmatch(name):
+        pulled = next((r.name for r in list_models() if r.source == name), None)
+        return None if pulled is None else find_record(pulled)
+    return None
