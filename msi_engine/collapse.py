@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -65,7 +66,7 @@ def chrf_similarity(texts: Sequence[str]) -> np.ndarray:
     References:
         Popović (2015), chrF, https://aclanthology.org/W15-3049, as computed by sacrebleu.
     """
-    from sacrebleu.metrics import CHRF  # imported on first use: half a second
+    from sacrebleu.metrics.chrf import CHRF  # imported on first use: half a second
 
     chrf = CHRF()
     scores = np.ones((len(texts), len(texts)))
@@ -76,7 +77,7 @@ def chrf_similarity(texts: Sequence[str]) -> np.ndarray:
     return scores
 
 
-def _chrf(chrf: object, hypothesis: str, reference: str) -> float:
+def _chrf(chrf: Any, hypothesis: str, reference: str) -> float:
     if not hypothesis.strip() or not reference.strip():
         return float(hypothesis.strip() == reference.strip())
-    return chrf.sentence_score(hypothesis, [reference]).score / 100.0  # type: ignore[attr-defined]
+    return float(chrf.sentence_score(hypothesis, [reference]).score) / 100.0

@@ -156,7 +156,7 @@ class DecodeConfig(BaseModel):
 
     @field_validator("scorers", "logit_bias")
     @classmethod
-    def _finite(cls, value: dict | None) -> dict | None:
+    def _finite(cls, value: dict[Any, float] | None) -> dict[Any, float] | None:
         for name, weight in (value or {}).items():
             if not abs(weight) < 1e6:
                 raise ValueError(f"weight of {name!r} must be within +-1e6, got {weight}")

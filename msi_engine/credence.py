@@ -41,7 +41,7 @@ def mean_law(config: DecodeConfig, num_paths: int) -> LawFn:
     alpha = config.length_penalty
 
     def law(path: PathState, n: int) -> float:
-        return path.cum_logprob[n - 1] / n**alpha + path.signals[n - 1]
+        return float(path.cum_logprob[n - 1] / n**alpha + path.signals[n - 1])
 
     return law
 
@@ -88,8 +88,9 @@ def normalize(log_weights: Sequence[float]) -> np.ndarray:
     top = weights.max()
     if top == -np.inf:
         return np.full(len(weights), 1.0 / len(weights))
-    shares = np.exp(weights - top)
-    return shares / shares.sum()
+    shares: np.ndarray = np.exp(weights - top)
+    shares /= shares.sum()
+    return shares
 
 
 def entropy(credences: np.ndarray) -> float:

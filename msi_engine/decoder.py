@@ -279,7 +279,8 @@ class Decoder:
         self.text += winner.text
         self._detokenizer = self._detokenizers[winner.index]
         if row is None or winner.boundary in ENDINGS:
-            return self._finish(winner)
+            self._finish(winner)
+            return None
         self._events += self._outlet.offer(self.text)
         self._ops += self._tails.take_ops()
         return self._spawn(row)

@@ -175,7 +175,7 @@ class _Sampled(NextToken):
 
     @cached_property
     def sampled(self) -> int:
-        token = int(self.token.item())
+        token = int(np.array(self.token)[0])
         if not np.isfinite(self.processed[token]):
             raise DecodeError(
                 "the logits after processing leave no token to draw; check the logits processors"
@@ -192,4 +192,5 @@ def process(processors: Sequence[LogitsProcessor], tokens: mx.array, logits: mx.
 
 def to_numpy(logits: mx.array) -> np.ndarray:
     """A float32 copy that NumPy owns."""
-    return np.array(logits.astype(mx.float32))
+    copy: np.ndarray = np.array(logits.astype(mx.float32))
+    return copy

@@ -84,8 +84,9 @@ def processed_logprobs(logits: np.ndarray) -> np.ndarray:
         raise DecodeError(
             f"the logits after processing {what} (largest: {top}); check the logits processors"
         )
-    shifted = logits - top
-    return shifted - np.log(np.exp(shifted).sum(dtype=np.float64)).astype(logits.dtype)
+    shifted: np.ndarray = logits - top
+    shifted -= np.log(np.exp(shifted).sum(dtype=np.float64)).astype(logits.dtype)
+    return shifted
 
 
 class Proposal:
@@ -215,7 +216,8 @@ def _min_p(logprobs: np.ndarray, kept: np.ndarray, min_p: float, at_least: int) 
     floor = values.max() + math.log(min_p)
     if at_least > 1:
         floor = min(floor, np.sort(values)[-min(at_least, len(values))])
-    return kept[values >= floor]
+    survivors: np.ndarray = kept[values >= floor]
+    return survivors
 
 
 def _xtc(
@@ -227,11 +229,13 @@ def _xtc(
     above = probs[probs > threshold]
     if not len(above):
         return kept
-    return kept[(probs <= above.min()) | np.isin(kept, special)]
+    survivors: np.ndarray = kept[(probs <= above.min()) | np.isin(kept, special)]
+    return survivors
 
 
 def _top_k(logprobs: np.ndarray, kept: np.ndarray, top_k: int) -> np.ndarray:
     if not 0 < top_k < len(kept):
         return kept
     best = np.argpartition(-logprobs[kept], top_k - 1)[:top_k]
-    return kept[np.sort(best)]
+    survivors: np.ndarray = kept[np.sort(best)]
+    return survivors

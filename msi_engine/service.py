@@ -51,8 +51,8 @@ class Job(Generic[T]):
         """Do the work; nothing escapes but through ``deliver``."""
         error: BaseException | None = None
         try:
-            if not self._cancelled.is_set():
-                self._run()
+            self._check()
+            self._run()
         except BaseException as caught:
             error = caught
         self._deliver(_End(error))
@@ -61,9 +61,12 @@ class Job(Generic[T]):
         values = self._work()
         with contextlib.closing(values) as values:  # type: ignore[type-var]
             for value in values:
-                if self._cancelled.is_set():
-                    raise CancelledError("the generation was given up")
+                self._check()
                 self._deliver(value)
+
+    def _check(self) -> None:
+        if self._cancelled.is_set():
+            raise CancelledError("the generation was given up")
 
 
 class EngineThread:
@@ -74,15 +77,22 @@ class EngineThread:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._running: Job[Any] | None = None
+        self._stopping = False
 
     def submit(self, job: Job[Any]) -> None:
-        """Queue a job behind those that wait."""
+        """Queue a job behind those that wait.
+
+        Raises:
+            CancelledError: If the interpreter is exiting; nobody would run the job.
+        """
         with self._lock:
+            if self._stopping:
+                raise CancelledError("the interpreter is exiting, and the engine with it")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop, name="msi-engine", daemon=True)
                 self._thread.start()
                 atexit.register(self._shut_down)
-        self._jobs.put(job)
+            self._jobs.put(job)
 
     def stream(self, work: Work[T]) -> Iterator[T]:
         """Run ``work`` and yield its values; closing the iterator gives the job up."""
@@ -106,8 +116,10 @@ class EngineThread:
         values: asyncio.Queue[T | _End] = asyncio.Queue()
 
         def deliver(value: T | _End) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody listens any more
+            try:
                 loop.call_soon_threadsafe(values.put_nowait, value)
+            except RuntimeError:  # the loop is closed: nobody listens any more
+                job.cancel()
 
         job = Job(work, deliver)
         self.submit(job)
@@ -130,15 +142,20 @@ class EngineThread:
     def _loop(self) -> None:
         while (job := self._jobs.get()) is not None:
             self._running = job
+            if self._stopping:  # looked at after `_running` is set, where `_shut_down` looks
+                job.cancel()
             job.run()
             self._running = None
         _release_streams()
 
     def _shut_down(self) -> None:
         """Stop at interpreter exit, so that no MLX work runs while the process is torn down."""
-        if self._running is not None:
-            self._running.cancel()
-        self._jobs.put(None)
+        with self._lock:
+            self._stopping = True
+            self._jobs.put(None)
+        running = self._running
+        if running is not None:
+            running.cancel()
         if self._thread is not None:
             self._thread.join(timeout=10)
 

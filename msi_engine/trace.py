@@ -55,12 +55,12 @@ class Trace:
     def as_dict(self) -> dict[str, Any]:
         """Everything: every path of every segment with text, tokens, credence and signals."""
         segments = [self._segment(c, _path_in_full) for c in self.collapses]
-        return _plain({**self._head(), "segments": segments})
+        return {**_plain(self._head()), "segments": _plain(segments)}
 
     def summary(self) -> dict[str, Any]:
         """The same without tokens, and paths by their share alone: small enough for a log."""
         segments = [self._segment(c, _path_in_short) for c in self.collapses]
-        return _plain({**self._head(), "segments": segments})
+        return {**_plain(self._head()), "segments": _plain(segments)}
 
     def _head(self) -> dict[str, Any]:
         head: dict[str, Any] = {

@@ -1,0 +1,103 @@
+"""Runs random cache programs on every model file of mlx-lm that can be built tiny.
+
+    python benchmarks/sweep_architectures.py [file ...]
+
+Prints one line a file: cache kinds, whether attention went through the hook or through gathered
+arrays, and the greatest relative difference of logits from K independent copies of mlx-lm's own
+caches over all programs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from pathlib import Path
+
+import mlx.core as mx
+import mlx_lm.models
+from mlx_lm.models.cache import make_prompt_cache
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cache"))
+
+from programs import Pair, random_program  # noqa: E402
+from tiny_models import make  # noqa: E402
+
+from msi_engine.cache import hook  # noqa: E402
+from msi_engine.errors import UnsupportedModelError  # noqa: E402
+
+TOLERANCE = 2e-5
+PREFIXES = (0, 1, 6, 21, 40)
+# Cannot be imported or run on this kind of machine at all, with or without the cache.
+SKIP = {"olmo": "needs ai2-olmo", "bitnet": "needs Metal", "phi3small": "crashes in its own code"}
+
+
+def main() -> int:
+    """Sweep; return 1 if a file that could be run does not match."""
+    names = sys.argv[1:] or sorted(m.name for m in pkgutil.iter_modules(mlx_lm.models.__path__))
+    matching, failed, not_run = [], [], []
+    for name in names:
+        if name in SKIP:
+            not_run.append(name)
+            print(f"{name:24} not run: {SKIP[name]}", flush=True)
+            continue
+        if not hasattr(importlib.import_module(f"mlx_lm.models.{name}"), "Model"):
+            continue
+        try:
+            model = make(name)
+            mx.eval(model(mx.array([[1, 2]]), cache=make_prompt_cache(model)))
+        except Exception as error:
+            not_run.append(name)
+            print(f"{name:24} not run: {str(error).splitlines()[0][:80]}", flush=True)
+            continue
+        try:
+            error, hits = run(model)
+        except UnsupportedModelError as refused:
+            not_run.append(name)
+            print(f"{name:24} refused: {refused}", flush=True)
+            continue
+        except Exception as broken:
+            failed.append(name)
+            print(f"{name:24} FAILED: {type(broken).__name__}: {broken}", flush=True)
+            continue
+        (matching if error <= TOLERANCE else failed).append(name)
+        way = "hook" if hits else "gather"
+        verdict = "" if error <= TOLERANCE else "  MISMATCH"
+        print(f"{name:24} {kinds(model):44} {way:7} {error:.1e}{verdict}", flush=True)
+    print(f"{len(matching)} match, {len(failed)} do not {failed}, {len(not_run)} not run {not_run}")
+    return 1 if failed else 0
+
+
+def run(model: object) -> tuple[float, int]:
+    """Greatest error over the programs, and calls of the hook."""
+    hits = 0
+    split = hook.split_attention
+
+    def counted(*args: object, **kwargs: object) -> mx.array:
+        nonlocal hits
+        hits += 1
+        return split(*args, **kwargs)
+
+    hook.split_attention = counted
+    try:
+        error = 0.0
+        for seed, prefix in enumerate(PREFIXES):
+            pair = Pair(model)
+            random_program(pair, seed, prefix=prefix)
+            error = max(error, pair.error)
+        return error, hits
+    finally:
+        hook.split_attention = split
+
+
+def kinds(model: object) -> str:
+    """Cache classes of the model, short."""
+    names = set()
+    for cache in make_prompt_cache(model):
+        members = getattr(cache, "caches", None)
+        names.add("+".join(type(c).__name__ for c in members) if members else type(cache).__name__)
+    return " ".join(sorted(names)).replace("Cache", "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
