@@ -9,7 +9,6 @@ BLAS threads spin and slow everybody down.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import logging
 import os
 import sys
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from msi_engine.errors import ConfigError
-from msi_engine.model.blas import Blas, find_blas, load_blas
+from msi_engine.model.blas import Blas, find_blas, load_blas, site_of_mlx
 
 Device = Literal["metal", "cuda", "cpu"]
 
@@ -124,8 +123,9 @@ def expected_device() -> Device:
     """The device that MLX will use by default, judged without importing it."""
     if sys.platform == "darwin":
         return "metal"
-    names = (d.metadata["Name"] for d in importlib.metadata.distributions())
-    return "cuda" if any((n or "").lower().startswith("mlx-cuda") for n in names) else "cpu"
+    site = site_of_mlx()
+    # Its CUDA build comes as a distribution of its own, mlx-cuda-12 or the like.
+    return "cuda" if site and any(site.glob("mlx_cuda*.dist-info")) else "cpu"
 
 
 def _wanted_threads() -> int | None:

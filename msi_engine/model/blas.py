@@ -130,11 +130,11 @@ def load_bundled_gfortran() -> Path:
     Raises:
         OSError: If the wheel bundles none, or it cannot be copied or loaded.
     """
-    folder = _bundled_folder()
-    fortran = next(folder.glob("libgfortran-*.so.5*"), None) if folder else None
-    if folder is None or fortran is None:
+    site = site_of_mlx()
+    fortran = next(site.glob("mlx_cpu.libs/libgfortran-*.so.5*"), None) if site else None
+    if fortran is None:
         raise OSError("libgfortran.so.5 is not installed and MLX's wheel bundles none")
-    for quadmath in folder.glob("libquadmath-*"):
+    for quadmath in fortran.parent.glob("libquadmath-*"):
         ctypes.CDLL(str(quadmath), mode=ctypes.RTLD_GLOBAL)
     # The wheel's file name carries a hash of the content: another wheel gets another folder.
     copy = home() / "lib" / fortran.name.split(".")[0] / "libgfortran.so.5"
@@ -148,13 +148,11 @@ def load_bundled_gfortran() -> Path:
     return copy
 
 
-def _bundled_folder() -> Path | None:
+def site_of_mlx() -> Path | None:
+    """The folder that MLX is installed in, found without importing it."""
     spec = importlib.util.find_spec("mlx")
-    for package in (spec.submodule_search_locations or []) if spec else []:
-        folder = Path(package).parent / "mlx_cpu.libs"
-        if folder.is_dir():
-            return folder
-    return None
+    packages = (spec.submodule_search_locations or []) if spec else []
+    return next((Path(p).parent for p in packages), None)
 
 
 def _in_distribution(name: str, relative: str) -> Path | None:

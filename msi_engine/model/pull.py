@@ -8,7 +8,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from msi_engine.errors import ConfigError, DownloadError, ModelFileError, MSIError
+from msi_engine.errors import (
+    ConfigError,
+    DownloadError,
+    ModelFileError,
+    ModelNotFoundError,
+    MSIError,
+)
 from msi_engine.model.backend import prepare_backend
 from msi_engine.model.disk import is_disk_full
 from msi_engine.model.embedded import make_embedded
@@ -17,6 +23,7 @@ from msi_engine.model.home import home
 from msi_engine.model.hub import check_model_type, fetch_repository, is_unfinished
 from msi_engine.model.pairs import check_pair
 from msi_engine.model.progress import OnProgress, Progress, ignore_progress
+from msi_engine.model.resolve import is_repository_name
 from msi_engine.model.store import (
     EMBEDDED,
     Manifest,
@@ -166,6 +173,11 @@ def _obtain(source: str, folder: Path, tell: OnProgress, trust_remote_code: bool
         check_model_type(source, config, trust_remote_code=trust_remote_code)
         folder.parent.mkdir(parents=True, exist_ok=True)
         return local
+    if not is_repository_name(source):
+        raise ModelNotFoundError(
+            f"{source!r} is neither a folder nor a repository like owner/name, so there is "
+            "nothing to pull"
+        )
     fetch_repository(source, folder, tell, trust_remote_code=trust_remote_code)
     check_folder(folder)
     return folder

@@ -65,7 +65,7 @@ def resolve(name: str | None = None) -> ResolvedModel:
     if name and folder.is_dir():
         folder = folder.absolute()
         return ResolvedModel(name, "folder", folder, None, folder)
-    if _REPOSITORY.fullmatch(name):
+    if is_repository_name(name):
         return ResolvedModel(name, "repository")
     raise ModelNotFoundError(
         f"no model {name!r}: neither pulled, nor a folder, nor a repository like owner/name; "
@@ -73,10 +73,15 @@ def resolve(name: str | None = None) -> ResolvedModel:
     )
 
 
+def is_repository_name(name: str) -> bool:
+    """True if a name looks like a hub's ``owner/name``."""
+    return _REPOSITORY.fullmatch(name) is not None
+
+
 def _stored(name: str) -> ModelRecord | None:
     if _STORE_NAME.fullmatch(name):
         return find_record(name)
-    if _REPOSITORY.fullmatch(name):
+    if is_repository_name(name):
         pulled = next((r.name for r in list_models() if r.source == name), None)
         return None if pulled is None else find_record(pulled)
     return None

@@ -304,7 +304,8 @@ def test_a_damaged_model_is_fetched_again(tiny_model: MakeModel, msi_home: Path)
     assert (again.target / "model.safetensors").read_bytes() == whole
 
 
-def test_no_such_folder_or_repository_name(msi_home: Path):
-    with pytest.raises(ModelNotFoundError, match="no repository"):
-        pull("/no/such/folder")
-    assert not (msi_home / "models").exists()
+@pytest.mark.parametrize("name", ["/no/such/folder", "nothing", "a/b/c"])
+def test_what_is_neither_folder_nor_repository_is_refused(name: str, msi_home: Path):
+    with pytest.raises(ModelNotFoundError, match="neither a folder nor a repository"):
+        pull(name)
+    assert list_models() == []
