@@ -104,10 +104,11 @@ def doctor(as_json: bool) -> None:
 
     The exit code is 1 if a check fails.
     """
+    from llm_msi.plugin_checks import plugin_checks
     from msi_engine import model
 
     with clear_errors():
-        checks = model.doctor()
+        checks = [*model.doctor(), *plugin_checks()]
     if as_json:
         fields = ("name", "status", "detail", "advice")
         found = [{field: getattr(check, field) for field in fields} for check in checks]

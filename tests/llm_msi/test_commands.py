@@ -8,7 +8,9 @@ import pytest
 import msi_engine.model
 from llm_msi.commands import msi as group
 from llm_msi.commands import size
+from llm_msi.plugin_checks import check_of
 from msi_engine.model import Check
+from msi_engine.plugins import PluginStatus
 
 
 @pytest.fixture
@@ -104,11 +106,28 @@ def test_doctor_fails_where_a_check_fails_and_gives_the_advice(llm_cli, monkeypa
     checks = [Check("disk", "ok", "80 GB"), Check("memory", status, "1 GB", "close something")]
     monkeypatch.setattr(msi_engine.model, "doctor", lambda: checks)
     lines = llm_cli("msi", "doctor", code=code).out.splitlines()
-    assert lines == [
-        "ok    disk    80 GB",
-        f"{status:<5} memory  1 GB",
-        "              -> close something",
+    assert [line.split() for line in lines[:3]] == [
+        ["ok", "disk", "80", "GB"],
+        [status, "memory", "1", "GB"],
+        ["->", "close", "something"],
     ]
+    assert "llm-msi" in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "said"),
+    [
+        ({"scorers": {"tea": "", "cup": ""}}, "ok", "1.2; scorers tea, cup"),
+        ({"boundaries": {"verse": ""}}, "ok", "1.2; boundaries verse"),
+        ({"enabled": False}, "ok", "switched off"),
+        ({"error": "ImportError: no tea"}, "warn", "1.2 is skipped: ImportError: no tea"),
+    ],
+)
+def test_what_is_said_of_a_plugin(fields, status, said):
+    check = check_of(PluginStatus("acme", "1.2", "acme = acme", **fields))
+    assert (check.name, check.status) == ("plugin acme", status)
+    assert said in check.detail
+    assert bool(check.advice) == (status != "ok")
 
 
 @pytest.mark.parametrize(
