@@ -20,11 +20,11 @@ from mlx_lm.models.cache import make_prompt_cache
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cache"))
 
-from programs import Pair, random_program  # noqa: E402
-from tiny_models import make  # noqa: E402
+from programs import Pair, random_program
+from tiny_models import make
 
-from msi_engine.cache import hook  # noqa: E402
-from msi_engine.errors import UnsupportedModelError  # noqa: E402
+from msi_engine.cache import hook
+from msi_engine.errors import UnsupportedModelError
 
 TOLERANCE = 2e-5
 PREFIXES = (0, 1, 6, 21, 40)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import mlx.core as mx
 
 from msi_engine.cache.upstream import create_causal_mask
 
 # One array, or mlx's (packed, scales, biases) of a quantised one.
-Stored: TypeAlias = "mx.array | tuple[mx.array, ...]"
+Stored: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +89,25 @@ def split_attention(
 
 
 def _first(stored: Stored) -> mx.array:
-    return stored if isinstance(stored, mx.array) else stored[0]
+    first: mx.array = stored if isinstance(stored, mx.array) else stored[0]
+    return first
 
 
 def _times_keys(x: mx.array, keys: Stored, packing: Packing | None) -> mx.array:
     if packing is None:
-        return x @ keys.swapaxes(-1, -2)
+        return mx.matmul(x, keys.swapaxes(-1, -2))
+    packed, scales, biases = keys
     return mx.quantized_matmul(
-        x, *keys, transpose=True, group_size=packing.group_size, bits=packing.bits
+        x, packed, scales, biases, True, group_size=packing.group_size, bits=packing.bits
     )
 
 
 def _times_values(weights: mx.array, values: Stored, packing: Packing | None) -> mx.array:
     if packing is None:
-        return weights @ values
+        return mx.matmul(weights, values)
+    packed, scales, biases = values
     return mx.quantized_matmul(
-        weights, *values, transpose=False, group_size=packing.group_size, bits=packing.bits
+        weights, packed, scales, biases, False, group_size=packing.group_size, bits=packing.bits
     )
 
 

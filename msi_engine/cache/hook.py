@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
+from mlx.nn.layers.base import Module
 
 from msi_engine.cache.attention import Packing, Stored, split_attention
 from msi_engine.cache.upstream import scaled_dot_product_attention as original
@@ -83,7 +83,7 @@ def attention(
     values: Stored,
     cache: Any,
     scale: float,
-    mask: mx.array | str | None,
+    mask: Any,
     sinks: mx.array | None = None,
 ) -> mx.array:
     """What stands in place of mlx-lm's function of the same signature."""
@@ -93,13 +93,15 @@ def attention(
         if fetched is not None and fetched.keys is keys:
             pieces = fetched.pieces(values)
             if pieces is not None:
-                return split_attention(
-                    queries, *pieces, scale=scale, mask=mask, sinks=sinks, packing=fetched.packing
-                )
-    return original(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
+                shared, tail = pieces
+                return split_attention(queries, shared, tail, scale, mask, sinks, fetched.packing)
+    out: mx.array = original(
+        queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks
+    )
+    return out
 
 
-def install(model: nn.Module) -> None:
+def install(model: Module) -> None:
     """Put the hook into every module that defines a part of ``model``. Idempotent."""
     with _lock:
         for module in {sys.modules[type(part).__module__] for part in model.modules()}:

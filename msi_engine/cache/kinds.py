@@ -32,6 +32,8 @@ class Tail(Protocol):
     def restart(self, rows: int) -> None: ...  # noqa: D102
     def truncate(self, length: int) -> None: ...  # noqa: D102
     def commit(self, row: int | None, path: int, length: int) -> None: ...  # noqa: D102
+    def mark(self) -> Any: ...  # noqa: D102
+    def reset(self, mark: Any) -> None: ...  # noqa: D102
     def arrays(self) -> list[Any]: ...  # noqa: D102
     @property
     def nbytes(self) -> int: ...  # noqa: D102
@@ -57,7 +59,9 @@ class WindowTail(KVTail):
         """The mask of ``N`` new tokens over the columns that they will be given."""
         past = min(self._max_size - 1, self.offset)
         if N > 1:
-            return create_causal_mask(N, past, window_size=window_size or self._max_size)
+            window = window_size or self._max_size
+            mask: mx.array = create_causal_mask(N, past, window_size=window)
+            return mask
         if window_size is None or past < window_size or self._max_size <= window_size:
             return None
         return mx.arange(past + 1) >= past + 1 - window_size
@@ -92,7 +96,8 @@ class ChunkedTail(BufferTail):
         return ((0, length),) if length else ()
 
     def _dropped(self, length: int, appended: int) -> int:
-        return self.start_position - self.prefix.start_position
+        first: int = self.prefix.start_position
+        return self.start_position - first
 
 
 class QuantizedTail(KVTail):
@@ -115,7 +120,7 @@ class QuantizedTail(KVTail):
             tail._parked[path] = (tail._pack(keys), tail._pack(values))
         return tail
 
-    def _pack(self, x: mx.array | None) -> tuple[mx.array, ...] | None:
+    def _pack(self, x: mx.array | None) -> Any:
         if x is None:
             return None
         return tuple(mx.quantize(x, group_size=self.group_size, bits=self.bits))
@@ -168,6 +173,8 @@ class StateTail(ArraysCache):
     The rows begin as a broadcast of the prefix's state and part as the model replaces them.
     """
 
+    cache: list[Any]  # arrays or None; the model reads and replaces them by index
+
     def __init__(self, prefix: Any, rows: int) -> None:
         super().__init__(len(prefix.cache))
         self.prefix = prefix
@@ -196,6 +203,14 @@ class StateTail(ArraysCache):
     def truncate(self, length: int) -> None:
         """A state cannot be taken back; the owner feeds the tokens again."""
 
+    def mark(self) -> Any:
+        """What `reset` needs to undo the next forward pass."""
+        return list(self.cache)  # models replace the arrays, they do not write into them
+
+    def reset(self, mark: Any) -> None:
+        """Undo a forward pass that broke off."""
+        self.cache = mark
+
     def commit(self, row: int | None, path: int, length: int) -> None:
         """Make the state of a live row, or of a parked path, the prefix's."""
         self.prefix.cache = self._parked[path] if row is None else self._rows([row])
@@ -211,7 +226,7 @@ class StateTail(ArraysCache):
         return sum(x.nbytes for x in held if x is not None)
 
     def _rows(self, rows: Sequence[int]) -> list[mx.array | None]:
-        index = mx.array(rows)
+        index = mx.array(list(rows))
         return [None if x is None else mx.take(x, index, axis=0) for x in self.cache]
 
 
@@ -219,7 +234,7 @@ class TailList(CacheList):
     """Tails over a `CacheList`: each member does its own."""
 
     def __init__(self, prefix: Any, tails: Sequence[Tail]) -> None:
-        super().__init__(*tails)
+        super().__init__(*tails)  # type: ignore[no-untyped-call]
         self.prefix = prefix
 
     def select(self, rows: Sequence[int]) -> None:
@@ -246,6 +261,15 @@ class TailList(CacheList):
         """Take every live row back to ``length`` tokens."""
         for tail in self.caches:
             tail.truncate(length)
+
+    def mark(self) -> Any:
+        """What `reset` needs to undo the next forward pass."""
+        return [tail.mark() for tail in self.caches]
+
+    def reset(self, mark: Any) -> None:
+        """Undo a forward pass that broke off."""
+        for tail, its in zip(self.caches, mark, strict=True):
+            tail.reset(its)
 
     def commit(self, row: int | None, path: int, length: int) -> None:
         """Append a row's first ``length`` tokens to the prefix."""

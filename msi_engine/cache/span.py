@@ -36,7 +36,7 @@ def ring(length: int, index: int, keep: int, rotated: bool) -> tuple[Span, ...]:
 
 
 def take(spans: Sequence[Span], visible: Iterable[Span]) -> tuple[Span, ...]:
-    """Map ``visible`` columns, counted along ``spans``, to where they lie; what is beyond is left out."""
+    """Map ``visible`` columns, counted along ``spans``, to where they lie; omit what is beyond."""
     found = []
     for first, last in visible:
         done = 0

@@ -1,16 +1,16 @@
-"""What can be served: model classes, cache classes and combinations; anything else is refused by name.
+"""What can be served: model and cache classes and combinations; all else is refused by name.
 
 Does not run the decoder's kind of programs; the sweep over mlx-lm's model files does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
+from mlx.nn.layers.base import Module
 
 from msi_engine.cache.kinds import SERVED
 from msi_engine.cache.upstream import (
@@ -50,7 +50,7 @@ class Quantization:
         return cache.to_quantized(group_size=self.group_size, bits=self.bits)
 
 
-def members(caches: list[Any]) -> Iterator[Any]:
+def members(caches: Iterable[Any]) -> Iterator[Any]:
     """Every cache that is not a list of caches."""
     for cache in caches:
         if type(cache) is CacheList:
@@ -75,7 +75,7 @@ def can_trim(cache: Any, num_tokens: int) -> bool:
     return bool(cache.is_trimmable())
 
 
-def check(model: nn.Module, caches: list[Any], quantization: Quantization | None) -> None:
+def check(model: Module, caches: list[Any], quantization: Quantization | None) -> None:
     """Refuse what is not known to be right.
 
     Raises:
@@ -105,7 +105,7 @@ def check(model: nn.Module, caches: list[Any], quantization: Quantization | None
         ) from error
 
 
-def _try_quantized(model: nn.Module, quantization: Quantization) -> None:
+def _try_quantized(model: Module, quantization: Quantization) -> None:
     """Build one step of the model over quantised caches, lazily: shapes and types are checked."""
     at_once = Quantization(quantization.bits, quantization.group_size, 0)
     model(mx.array([[0]]), cache=[at_once.applied(c) for c in make_prompt_cache(model)])

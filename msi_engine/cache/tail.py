@@ -71,7 +71,7 @@ class BufferTail:
     def select(self, rows: Sequence[int]) -> None:
         """Keep the live rows with these indices, in this order."""
         if self.keys is not None:
-            index = mx.array(rows)
+            index = mx.array(list(rows))
             self.keys, self.values = (
                 each(lambda x: mx.take(x, index, axis=0), kv) if rows else None
                 for kv in (self.keys, self.values)
@@ -97,6 +97,14 @@ class BufferTail:
     def truncate(self, length: int) -> None:
         """Take every live row back to ``length`` tokens."""
         self.length = min(self.length, length)
+
+    def mark(self) -> Any:
+        """What `reset` needs to undo the next forward pass."""
+        return self.length
+
+    def reset(self, mark: Any) -> None:
+        """Undo a forward pass that broke off."""
+        self.length = mark
 
     def commit(self, row: int | None, path: int, length: int) -> None:
         """Append the first ``length`` tokens of a live row, or of a parked path, to the prefix."""
@@ -180,11 +188,12 @@ class KVTail(BufferTail):
         """The mask of ``N`` new tokens over the columns that they will be given."""
         if N == 1 and window_size is None:
             return None
-        return create_causal_mask(N, self.offset, window_size=window_size)
+        mask: mx.array = create_causal_mask(N, self.offset, window_size=window_size)
+        return mask
 
 
 def gather(shared: Sequence[Stored], tail: Stored, rows: int) -> Stored:
-    """The concatenation of the shared pieces with the tail, for every row: lazy, so free unless read."""
+    """Shared pieces and tail side by side, for every row: lazy, so free unless read."""
     if not shared:
         return tail
     if isinstance(tail, mx.array):
