@@ -6,7 +6,7 @@ Reads ``prompt.messages`` only: it is the one place where `llm -c`, `llm chat`, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
@@ -37,32 +37,15 @@ ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": "
 
 
 def chat_messages(messages: Iterable[Message]) -> list[dict[str, str]]:
-    """The conversation as role and content, one entry a turn.
+    """The conversation as role and content; messages that say nothing are left out.
 
-    Neighbouring messages of one role are joined, since many chat templates refuse them; reasoning
-    and tool calls are left out; what a tool returned is shown as the user's text.
+    Reasoning and tool calls stay out; what a tool returned is told as the user's text.
 
     Raises:
-        llm.ModelError: If nothing is asked, or an attachment is not text.
+        llm.ModelError: If an attachment cannot be read, or is not text.
     """
-    turns: list[dict[str, str]] = []
-    for message in messages:
-        text = content(message)
-        if not text:
-            continue
-        role = ROLES.get(message.role, "user")
-        if turns and turns[-1]["role"] == role:
-            turns[-1]["content"] += "\n\n" + text
-        else:
-            turns.append({"role": role, "content": text})
-    if not any(turn["role"] != "system" and turn["content"].strip() for turn in turns):
-        raise llm.ModelError("the prompt is empty; give a question, a fragment or an attachment")
-    return turns
-
-
-def plain_text(turns: Sequence[dict[str, str]]) -> str:
-    """The conversation for a model without a chat template: its texts, a blank line between."""
-    return "\n\n".join(turn["content"] for turn in turns)
+    told = [(ROLES.get(message.role, "user"), content(message)) for message in messages]
+    return [{"role": role, "content": text} for role, text in told if text]
 
 
 def content(message: Message) -> str:

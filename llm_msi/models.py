@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import llm
 from llm.parts import StreamEvent
 
-from llm_msi.messages import ATTACHMENT_TYPES, chat_messages, plain_text
+from llm_msi.messages import ATTACHMENT_TYPES, chat_messages
 
 if TYPE_CHECKING:
     from llm_msi.options import _Base as MSIOptions
@@ -41,17 +41,14 @@ class _Shared:
     def __str__(self) -> str:
         return f"MSI: {self.model_id}"
 
-    def _prepare(
-        self, prompt: llm.Prompt
-    ) -> tuple[Engine, str | list[dict[str, str]], DecodeConfig]:
+    def _prepare(self, prompt: llm.Prompt) -> tuple[Engine, list[dict[str, str]], DecodeConfig]:
         """Everything that can go wrong before the first token: options, prompt, model."""
         from llm_msi.loading import load_engine
         from llm_msi.options import decode_config
 
         config = decode_config(prompt.options)
-        turns = chat_messages(prompt.messages)
-        engine = load_engine(self.alias)
-        return engine, turns if engine.has_chat_template else plain_text(turns), config
+        messages = chat_messages(prompt.messages)
+        return load_engine(self.alias), messages, config
 
 
 class MSI(_Shared, llm.Model):

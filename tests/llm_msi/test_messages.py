@@ -4,7 +4,7 @@ import llm
 import pytest
 from llm.parts import AttachmentPart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 
-from llm_msi.messages import ATTACHMENT_TYPES, chat_messages, plain_text
+from llm_msi.messages import ATTACHMENT_TYPES, chat_messages
 
 
 def attached(**fields):
@@ -29,12 +29,6 @@ def test_roles_and_order_are_kept():
     ]
 
 
-def test_neighbours_of_one_role_become_one_turn():
-    assert chat_messages([llm.user("One."), llm.user("Two.")]) == [
-        {"role": "user", "content": "One.\n\nTwo."}
-    ]
-
-
 def test_reasoning_and_tool_calls_stay_out_and_tool_results_are_told():
     history = [
         llm.user("What time is it?"),
@@ -48,7 +42,8 @@ def test_reasoning_and_tool_calls_stay_out_and_tool_results_are_told():
         Message(role="tool", parts=[ToolResultPart(name="clock", output="noon", tool_call_id="1")]),
     ]
     assert chat_messages(history) == [
-        {"role": "user", "content": "What time is it?\n\nclock returned: noon\n"}
+        {"role": "user", "content": "What time is it?"},
+        {"role": "user", "content": "clock returned: noon\n"},
     ]
 
 
@@ -86,17 +81,8 @@ def test_what_is_no_text_is_refused_by_name(fields, said):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "messages", [[], [llm.user("")], [llm.user(" \n")], [llm.system("Be brief.")]]
-)
-def test_an_empty_prompt_is_refused(messages):
-    with pytest.raises(llm.ModelError, match="the prompt is empty"):
-        chat_messages(messages)
-
-
-def test_plain_text_is_the_texts_with_blank_lines_between():
-    turns = chat_messages([llm.system("A story."), llm.user("Once upon a time")])
-    assert plain_text(turns) == "A story.\n\nOnce upon a time"
+def test_messages_that_say_nothing_are_left_out():
+    assert chat_messages([llm.system(""), llm.user("")]) == []
 
 
 def test_the_types_that_llm_finds_for_text_are_taken(tmp_path):
