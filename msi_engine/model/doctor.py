@@ -25,6 +25,7 @@ from msi_engine.model.store import EMBEDDED, default_name, find_record, list_mod
 Status = Literal["ok", "warn", "fail"]
 
 _MIN_FREE = 500_000_000  # bytes of disk that fetching and converting the embedded model takes
+_MIN_FILES = 4096
 _MIN_MEMORY = 1_500_000_000  # bytes that the embedded model takes at most, while it is converted
 
 
@@ -101,6 +102,15 @@ def _memory() -> Iterator[Check]:
         yield Check("memory", "ok", detail)
 
 
+def _files() -> Iterator[Check]:
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if limit != resource.RLIM_INFINITY and limit < _MIN_FILES:
+        detail = f"at most {limit} may be open; mlx-lm asks for {_MIN_FILES} when it is imported"
+        yield Check("open files", "fail", detail, "raise the hard limit (ulimit -Hn)")
+
+
 def _home() -> Iterator[Check]:
     folder = _existing_parent(home())
     try:
@@ -160,6 +170,7 @@ _LOOKS: tuple[tuple[str, Callable[[], Iterator[Check]]], ...] = (
     ("versions", _versions),
     ("device", _backend),
     ("memory", _memory),
+    ("open files", _files),
     ("home folder", _home),
     ("models", _models),
 )

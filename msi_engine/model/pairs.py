@@ -9,13 +9,12 @@ from typing import Any
 from msi_engine.errors import ModelError
 
 _PROBE = "Grüße, 3.14 naïve  cafés\n\tif x == 42: print('東京 🙂')\r\n"
-_MESSAGES = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 
 
 def check_pair(draft: Path, target: Path) -> None:
     """Make sure that two models have the same tokenizer.
 
-    Same vocabulary, special tokens, splitting of a probing text, and layout of messages.
+    Same vocabulary, special tokens, splitting of a probing text, and chat template.
 
     Args:
         draft: Folder of the draft.
@@ -39,15 +38,9 @@ def _special_tokens(tokenizer: Any) -> Any:
     return tokenizer.special_tokens_map, sorted(tokenizer.all_special_ids)
 
 
-def _layout(tokenizer: Any) -> Any:
-    if not tokenizer.has_chat_template:
-        return None
-    return tokenizer.apply_chat_template(_MESSAGES, tokenize=False, add_generation_prompt=False)
-
-
 _TRAITS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("vocabulary", lambda t: t.get_vocab()),
     ("special tokens", _special_tokens),
     ("how they split text", lambda t: t.encode(_PROBE)),
-    ("chat template", _layout),
+    ("chat template", lambda t: t.chat_template),
 )

@@ -94,7 +94,12 @@ def _alias(name: str, target: str | None, alias: str | None, quantize: bool) -> 
         raise ConfigError(f"alias {EMBEDDED!r} is taken by the embedded model; choose another")
     if alias is None and not name.strip("/"):
         raise ConfigError("the name of the model to pull is empty")
-    return check_name(alias if alias is not None else Path(name).expanduser().absolute().name)
+    if alias is not None:
+        return check_name(alias)
+    try:
+        return check_name(Path(name).expanduser().absolute().name)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; choose an alias") from None
 
 
 def _manifest(name: str, target: str | None, quantize: bool) -> Manifest:

