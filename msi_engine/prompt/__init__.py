@@ -1,0 +1,11 @@
+"""From what the caller asks to the tokens that the model is given.
+
+Knows tokenizers and chat templates; nothing of models, paths or options. The text of messages is
+kept apart from the template's: whatever a user, a document or an earlier answer says, it never
+becomes a control token. See `encode` for the forms of a prompt and `control` for how that is done.
+"""
+
+from msi_engine.prompt.control import control_token_ids
+from msi_engine.prompt.encode import EncodedPrompt, Message, encode_prompt
+
+__all__ = ["EncodedPrompt", "Message", "control_token_ids", "encode_prompt"]

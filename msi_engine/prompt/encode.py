@@ -1,0 +1,146 @@
+"""The forms that a prompt may have, and their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from msi_engine.errors import PromptError
+from msi_engine.prompt.control import ControlGuard
+from msi_engine.prompt.messages import (
+    Plain,
+    arrangements,
+    check_messages,
+    check_text,
+    plain_text,
+)
+
+Message = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class EncodedPrompt:
+    """A prompt as the model reads it.
+
+    Attributes:
+        tokens: Token ids, at least one.
+        text: What they were made from, the template's text included.
+    """
+
+    tokens: tuple[int, ...]
+    text: str
+
+
+def encode_prompt(
+    tokenizer: Any,
+    prompt: str | Sequence[Message] | Sequence[int],
+    *,
+    template_options: Mapping[str, Any] | None = None,
+) -> EncodedPrompt:
+    """Encode a prompt.
+
+    Args:
+        tokenizer: mlx-lm's ``TokenizerWrapper`` or a transformers tokenizer.
+        prompt: One of three forms.
+
+            * A string is the developer's own text and taken as mlx-lm takes it: control tokens
+              written in it are control tokens, a BOS is put before it unless it has one. Text
+              of somebody else belongs into messages.
+            * Messages, each with a ``role`` (system, user, assistant) and a ``content``, go
+              through the chat template, or read as plain text where there is none. Their
+              content never becomes a control token. A last message of the assistant is
+              continued.
+            * Token ids are taken as they are.
+        template_options: Further variables of the chat template (``enable_thinking``).
+
+    Raises:
+        PromptError: If the prompt is empty or malformed, or the template refuses it.
+    """
+    if isinstance(prompt, str):
+        return _encode_text(tokenizer, prompt)
+    if len(prompt) == 0:
+        raise PromptError("the prompt is empty; give it a text")
+    if not isinstance(prompt[0], (str, Mapping)):
+        return _encode_tokens(tokenizer, cast("Sequence[int]", prompt))
+    messages = check_messages(cast("Sequence[Message]", prompt))
+    if not _has_template(tokenizer):
+        guard = ControlGuard(tokenizer, prefix=_bos(tokenizer))
+        return _encoded(*guard.encode(messages, plain_text))
+    return _encode_chat(tokenizer, messages, dict(template_options or {}))
+
+
+def _encode_text(tokenizer: Any, text: str) -> EncodedPrompt:
+    if not text:
+        raise PromptError("the prompt is empty; give it a text")
+    check_text(text)
+    bos = tokenizer.bos_token
+    add_special_tokens = bos is None or not text.startswith(bos)
+    return _encoded(tokenizer.encode(text, add_special_tokens=add_special_tokens), text)
+
+
+def _encode_tokens(tokenizer: Any, tokens: Sequence[int]) -> EncodedPrompt:
+    try:
+        ids = [int(t) for t in tokens]
+    except (TypeError, ValueError):
+        raise PromptError("a prompt is a string, messages or token ids, not a mixture") from None
+    if min(ids) < 0:
+        raise PromptError(f"token ids must not be negative, got {min(ids)}")
+    return _encoded(ids, tokenizer.decode(ids))
+
+
+def _encode_chat(tokenizer: Any, messages: Plain, options: dict[str, Any]) -> EncodedPrompt:
+    guard = ControlGuard(tokenizer)
+    continues = messages[-1]["role"] == "assistant"
+
+    def render(arrangement: Plain) -> str:
+        return cast(
+            "str",
+            tokenizer.apply_chat_template(
+                arrangement,
+                **{
+                    **options,
+                    "tokenize": False,
+                    "add_generation_prompt": not continues,
+                    # Only named when it is wanted: templates written in Python may not know it.
+                    **({"continue_final_message": True} if continues else {}),
+                },
+            ),
+        )
+
+    system = [m["content"].strip() for m in messages if m["role"] == "system"]
+    incomplete: EncodedPrompt | None = None
+    failure: Exception | None = None
+    for arrangement in arrangements(messages):
+        try:
+            encoded = _encoded(*guard.encode(arrangement, render))
+        except PromptError:
+            raise
+        except Exception as error:  # a template is somebody else's program and may raise anything
+            failure = failure or error
+            continue
+        # Some templates pass over a system message in silence.
+        if all(text in encoded.text for text in system):
+            return encoded
+        incomplete = incomplete or encoded
+    if incomplete is not None:
+        return incomplete
+    message = " ".join(str(failure).split())
+    raise PromptError(f"the chat template refuses these messages: {message}") from failure
+
+
+def _encoded(tokens: Sequence[int], text: str) -> EncodedPrompt:
+    if len(tokens) == 0:
+        raise PromptError("the prompt is empty: it has no tokens; give it a text")
+    return EncodedPrompt(tuple(int(t) for t in tokens), text)
+
+
+def _has_template(tokenizer: Any) -> bool:
+    has = getattr(tokenizer, "has_chat_template", None)
+    return bool(has) if has is not None else tokenizer.chat_template is not None
+
+
+def _bos(tokenizer: Any) -> list[int]:
+    """The BOS token, if the tokenizer puts one before a text."""
+    bos = tokenizer.bos_token_id
+    return [bos] if bos is not None and list(tokenizer.encode("a"))[:1] == [bos] else []
