@@ -83,17 +83,17 @@ class SentenceBoundary:
         if not context.complete or not segment or segment[-1].isalnum():
             return False
         text = segment.rstrip()
-        start = self._stop_start(text)
-        if start is None:
+        stop = self._find_stop(text)
+        if stop is None or (stop[0] == 0 and self._continues(context.committed)):
             return False
-        end = self._take_apart(context.committed, text, start)
+        end = _take_apart(context.committed, text, stop)
         if not self._ends_sentence(end) or self._fences.inside(context.committed, segment):
             return False
         if len(text) < len(segment) or _needs_no_space(end):
             return True
         return context.end_mass() >= END_MASS
 
-    def _stop_start(self, text: str) -> tuple[int, int] | None:
+    def _find_stop(self, text: str) -> tuple[int, int] | None:
         """Where in ``text`` its final stops begin and end, or None if it does not end with any."""
         end = len(text)
         footnote = _FOOTNOTE.search(text) if text.endswith("]") else None
@@ -111,12 +111,9 @@ class SentenceBoundary:
             start -= 1
         return (start, end) if start < end else None
 
-    def _take_apart(self, committed: str, text: str, stop: tuple[int, int]) -> _End:
-        start, end = stop
-        before = text[:start]
-        if start < _LOOK_BACK:
-            before = committed[start - _LOOK_BACK :] + before
-        return _End(before[-_LOOK_BACK:], text[start:end], text[end:].strip())
+    def _continues(self, committed: str) -> bool:
+        """Whether stops right after ``committed`` belong to an end that it has already."""
+        return committed[-1:] in self._stops or is_closer(committed[-1:] or " ")
 
     def _ends_sentence(self, end: _End) -> bool:
         if not end.before.strip() or _is_ellipsis(end) or _in_inline_code(end):
@@ -146,6 +143,14 @@ class SentenceBoundary:
         words = line.split()
         starts = len(words) == 1 or (len(words) > 1 and words[-2][-1] in STOPS)
         return is_abbreviation(line, self._language, starts_sentence=starts)
+
+
+def _take_apart(committed: str, text: str, stop: tuple[int, int]) -> _End:
+    start, end = stop
+    before = text[:start]
+    if start < _LOOK_BACK:
+        before = committed[start - _LOOK_BACK :] + before
+    return _End(before[-_LOOK_BACK:], text[start:end], text[end:].strip())
 
 
 def _guillemet(text: str, index: int) -> bool:
