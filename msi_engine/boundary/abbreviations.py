@@ -25,6 +25,9 @@ _DOTTED = re.compile(rf"{_LETTERS}{{1,2}}(?:\.-?{_LETTERS}{{1,3}})+")
 # The second half of "z. B.", "p. ex.", "EE. UU.", "т. е."
 _SECOND_HALF = re.compile(rf"(?:^|\s)[(„“\"]?{_LETTERS}{{1,2}}\.\s?{_LETTERS}{{1,2}}$")
 _ORDINAL = re.compile(r"\d{1,2}|[IVXLC]{1,6}")
+_ABBREVIATED = re.compile(rf"\W*{_LETTERS}+\.")
+# README.md, 1.2.3, example.com
+_NAME = re.compile(r"[^.]{4,}\..+|[^.]*\d[^.]*\..+|.*[/@].*")
 # Words as a language may be given: en, pt-BR, zh_Hans.
 _SUBTAG = re.compile(r"[-_]")
 
@@ -41,8 +44,8 @@ _COMMON = _words("""
     डॉ श्री प्रो सुश्री पं د أ م
     """)
 _BY_LANGUAGE = {
-    "en": """approx assn bros cmdr cont cpl ed eds est govt hrs hwy lbs mins misc messrs ft oz orig
-        pvt secs trans yrs""",
+    "en": """approx assn bros cmdr cont cpl deg ed eds est govt hrs hwy lbs mins misc messrs ft oz
+        orig pvt secs trans yrs""",
     "de": "anm bd best bez bsp dgl ebd eigtl entspr f ff frl gegr geb gest jh jhd jhs lt max min "
     "od phil rd s sog sp std tsd u usf verf z zt tgl",
     "fr": "adj apr av bd boul chap env ex hab m mm n no p pp réf s st ste suiv v vol éd tél",
@@ -54,8 +57,8 @@ _BY_LANGUAGE = {
     "тыс у ум ум ул ч шт экз",
     "el": "κ κα κος σ σελ αρ βλ π πρβλ εκ τηλ κεφ στ",
     "nl": "afb bijv blz ca dhr dr drs enz evt ing jl mevr mr nl nr prof resp st vgl zgn",
-    "pl": "al dr hab inż itd itp m.in mgr np nr pl płk pok prof r s st św tel tj tzn tzw ul ur ww "
-    "wyd zob zm",
+    "pl": "al dr hab inż itd itp m.in mgr np nr ok pl płk pok prof r s st św tel tj tzn tzw ul ur "
+    "ww wyd zob zm",
     "sv": "bl d dvs enl etc exkl fr inkl jfr kl m mfl nr obs osv p s st t tel",
     "tr": "av bkz cad dr mah no ör örn prof sk sn sok vb vs yy",
     "cs": "atd apod č čl ing mgr mj např napr odst popř př resp s str sv tj tzn tzv viz",
@@ -106,11 +109,13 @@ def is_abbreviation(before: str, language: str, *, starts_sentence: bool) -> boo
         return False
     if _DOTTED.fullmatch(word) or _SECOND_HALF.search(before):
         return True
+    if _NAME.fullmatch(word):
+        return False
     if len(word) == 1 and word.isupper():
         return not _is_pronoun(word, words, language)
     if language in _ORDINAL_LANGUAGES and _ORDINAL.fullmatch(word):
-        # "Nr. 5." is a number that is counted, "am 5." one that counts.
-        return not (len(words) > 1 and words[-2].endswith("."))
+        # "Nr. 5." is a number that is counted, "am 5." and "5. 8." are ordinals.
+        return not (len(words) > 1 and _ABBREVIATED.fullmatch(words[-2]))
     if _is_word(word, language, starts_sentence):
         return False
     if len(word) == 1 and word.lower() != word.upper():

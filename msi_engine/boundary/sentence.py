@@ -224,6 +224,10 @@ def _is_inside(end: _End) -> bool:
     if opening > before.rfind(")") and "\n" not in before[opening:]:
         spaced = opening == 0 or before[opening - 1].isspace()
         return spaced and not _at_sentence_start(before[:opening])
-    # « Bonjour. » : the guillemet is still to come
+    # « Bonjour. » : the guillemet is still to come. German's »so« closes with it.
     opening = before.rfind("«")
-    return opening > before.rfind("»") and before[opening + 1 : opening + 2].isspace()
+    return (
+        opening > before.rfind("»")
+        and before[opening + 1 : opening + 2].isspace()
+        and (opening == 0 or before[opening - 1].isspace())
+    )
