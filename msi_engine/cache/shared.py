@@ -1,8 +1,8 @@
 """The key-value cache of one generation: a prefix stored once, and short tails of K paths.
 
 The prefix lives in mlx-lm's own caches, so that a single sequence costs and gives exactly what
-mlx-lm costs and gives. A fork opens empty tails over it (nothing is copied), a collapse appends one path's
-tail to it.
+mlx-lm costs and gives. A fork opens empty tails over it (nothing is copied), a collapse appends one
+path's tail to it.
 
 Memory is O(prefix + K x segment) at every moment. Tails grow in steps of ``segment_length``
 columns, the prefix in mlx-lm's steps of 256; growing or closing gaps copies one layer at a time.
@@ -80,6 +80,12 @@ class SharedPrefixCache:
             quantization = support.Quantization(kv_bits, kv_group_size, quantized_kv_start)
         prefix = make_prompt_cache(model, max_kv_size)
         support.check(model, prefix, quantization)
+
+        def opened() -> SharedPrefixCache:
+            plain = make_prompt_cache(model)
+            return cls(model, plain, segment_length=segment_length, quantization=None)
+
+        support.check_proof(model, opened)
         return cls(model, prefix, segment_length=segment_length, quantization=quantization)
 
     # One sequence

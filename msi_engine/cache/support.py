@@ -5,13 +5,14 @@ Does not run the decoder's kind of programs; the sweep over mlx-lm's model files
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
+from msi_engine.cache import proved
 from msi_engine.cache.kinds import SERVED
 from msi_engine.cache.upstream import (
     ArraysCache,
@@ -75,13 +76,19 @@ def can_trim(cache: Any, num_tokens: int) -> bool:
     return bool(cache.is_trimmable())
 
 
+def type_of(model: Module) -> str:
+    """The model's type as its configuration spells it, else the name of its module."""
+    declared = getattr(model, "model_type", None)
+    return declared if isinstance(declared, str) else type(model).__module__.rpartition(".")[2]
+
+
 def check(model: Module, caches: list[Any], quantization: Quantization | None) -> None:
     """Refuse what is not known to be right.
 
     Raises:
         UnsupportedModelError: Naming the model type and the cache class or option.
     """
-    name = getattr(model, "model_type", None) or type(model).__module__.rpartition(".")[2]
+    name = type_of(model)
     for cache in members(caches):
         if type(cache) not in SERVED:
             raise UnsupportedModelError(
@@ -98,11 +105,36 @@ def check(model: Module, caches: list[Any], quantization: Quantization | None) -
     try:
         _try_quantized(model, quantization)
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UnsupportedModelError(
             f"kv_bits cannot be used with model type {name!r}: its attention does not take a "
-            f"quantised cache ({reason}); leave kv_bits out"
+            f"quantised cache ({_first_line(error)}); leave kv_bits out"
         ) from error
+
+
+def check_proof(model: Module, opened: Callable[[], Any]) -> None:
+    """Refuse a model that is neither proved nor passes the trial; ``opened`` makes its cache.
+
+    Raises:
+        UnsupportedModelError: Naming the model type.
+    """
+    if proved.is_proved(model):
+        return
+    try:
+        deviation = proved.deviation(model, opened)
+    except Exception as error:
+        raise UnsupportedModelError(
+            f"model type {type_of(model)!r} is not known to the shared-prefix cache and failed the "
+            f"trial ({_first_line(error)}); use another model"
+        ) from error
+    if not deviation <= 1:
+        raise UnsupportedModelError(
+            f"model type {type_of(model)!r} is not known to the shared-prefix cache and gave other "
+            f"logits in the trial, {deviation:.3g} times what rounding explains; use another model"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _try_quantized(model: Module, quantization: Quantization) -> None:

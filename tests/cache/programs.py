@@ -100,16 +100,20 @@ def random_program(pair: Pair, seed: int, operations: int = 24, prefix: int = 21
 
 
 def _random_operation(pair: Pair, rng: np.random.Generator, draw: Any) -> None:
-    live = pair.cache.live
-    if not pair.held:
-        choice = rng.choice(["step", "chunk", "fork", "fork", "fork", "trim"])
-        if choice == "fork":
-            pair.fork(int(rng.integers(1, 5)))
-        elif choice == "trim" and pair.cache.can_trim(2):
-            pair.trim(2)
-        else:
-            pair.step(draw(3 if choice == "chunk" else 1).tolist())
+    if pair.held:
+        _random_forked(pair, rng, draw)
         return
+    choice = rng.choice(["step", "chunk", "fork", "fork", "fork", "trim"])
+    if choice == "fork":
+        pair.fork(int(rng.integers(1, 5)))
+    elif choice == "trim" and pair.cache.can_trim(2):
+        pair.trim(2)
+    else:
+        pair.step(draw(3 if choice == "chunk" else 1).tolist())
+
+
+def _random_forked(pair: Pair, rng: np.random.Generator, draw: Any) -> None:
+    live = pair.cache.live
     if not live:
         choice = rng.choice(["branch", "collapse"])
     else:
@@ -117,7 +121,7 @@ def _random_operation(pair: Pair, rng: np.random.Generator, draw: Any) -> None:
             ["step", "chunk", "park", "drop", "truncate", "collapse", "cut"],
             p=[0.5, 0.14, 0.12, 0.08, 0.06, 0.05, 0.05],
         )
-    if choice == "step" or choice == "chunk":
+    if choice in ("step", "chunk"):
         pair.forward(draw(len(live), 3 if choice == "chunk" else 1))
     elif choice == "park":
         pair.park(int(rng.choice(live)))

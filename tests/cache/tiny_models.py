@@ -337,11 +337,11 @@ OVERRIDES: dict[str, dict[str, Any]] = {
 }
 
 
-def make(name: str, seed: int = 0) -> nn.Module:
+def make(name: str, seed: int = 0, **values: Any) -> nn.Module:
     """A tiny random float32 model of the architecture in ``mlx_lm.models.<name>``."""
     mx.random.seed(seed)
     module = importlib.import_module(f"mlx_lm.models.{name}")
-    model = module.Model(module.ModelArgs.from_dict(config(name)))
+    model = module.Model(module.ModelArgs.from_dict({**config(name), **values}))
     model.update(tree_map(_liven, model.parameters()))
     mx.eval(model.parameters())
     return model.eval()
