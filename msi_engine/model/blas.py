@@ -118,14 +118,12 @@ _SOURCES: tuple[tuple[str, Callable[[], Iterator[str]]], ...] = (
 )
 
 
-def load_bundled_gfortran() -> Path:
+def load_bundled_gfortran() -> None:
     """Load the Fortran runtime that MLX's wheel bundles, under the name others ask for.
 
     The wheel renames its copy, so that a library which needs ``libgfortran.so.5`` does not find
-    it. A copy with that soname, kept in MSI's home folder, satisfies the loader without root.
-
-    Returns:
-        The copy.
+    it. A copy with that soname satisfies the loader without root. It is kept in MSI's home folder,
+    or made anew each time where that cannot be written.
 
     Raises:
         OSError: If the wheel bundles none, or it cannot be copied or loaded.
@@ -136,8 +134,16 @@ def load_bundled_gfortran() -> Path:
         raise OSError("libgfortran.so.5 is not installed and MLX's wheel bundles none")
     for quadmath in fortran.parent.glob("libquadmath-*"):
         ctypes.CDLL(str(quadmath), mode=ctypes.RTLD_GLOBAL)
-    # The wheel's file name carries a hash of the content: another wheel gets another folder.
-    copy = home() / "lib" / fortran.name.split(".")[0] / "libgfortran.so.5"
+    try:
+        # The wheel's file name carries a hash of the content: another wheel gets another folder.
+        _load_renamed(fortran, home() / "lib" / fortran.name.split(".")[0])
+    except OSError:
+        with tempfile.TemporaryDirectory() as folder:
+            _load_renamed(fortran, Path(folder))
+
+
+def _load_renamed(fortran: Path, folder: Path) -> None:
+    copy = folder / "libgfortran.so.5"
     if not copy.exists() or copy.stat().st_size != fortran.stat().st_size:
         try:
             image = with_soname(fortran.read_bytes(), copy.name)
@@ -145,7 +151,6 @@ def load_bundled_gfortran() -> Path:
             raise OSError(f"{fortran}: {error}") from None
         _write_whole(copy, image)
     ctypes.CDLL(str(copy), mode=ctypes.RTLD_GLOBAL)
-    return copy
 
 
 def site_of_mlx() -> Path | None:

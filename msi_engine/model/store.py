@@ -183,9 +183,10 @@ def remove(name: str) -> None:
 
     Raises:
         ModelNotFoundError: If there is no such model.
+        ModelFileError: If the store cannot be written.
     """
     folder, staged = model_folder(name), staging_folder(name)
-    with locked(name):
+    with _writing(), locked(name):
         if not folder.exists() and not staged.exists():
             raise ModelNotFoundError(f"no model {name!r} to remove; see: llm msi models")
         _discard(folder)
@@ -204,10 +205,12 @@ def set_default(name: str) -> None:
 
     Raises:
         ModelNotFoundError: If it is not in the store and not ``embedded``.
+        ModelFileError: If the store cannot be written.
     """
     if name != EMBEDDED and find_record(name) is None:
         raise ModelNotFoundError(f"no model {name!r}; run: llm msi pull {name}")
-    _write_settings({"default": name})
+    with _writing():
+        _write_settings({"default": name})
 
 
 def _record(name: str, folder: Path, manifest: Manifest) -> ModelRecord:
@@ -252,9 +255,19 @@ def _write_settings(settings: dict[str, str]) -> None:
 
 def _discard(folder: Path) -> None:
     """Delete a model so that it is gone at once, even if deleting its files is interrupted."""
-    if folder.exists():
+    if folder.is_symlink():  # what it leads to is somebody else's
+        folder.unlink()
+    elif folder.exists():
         (folder / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ModelFileError(f"{home()} cannot be changed: {error}") from error
 
 
 def _sync(folder: Path) -> None:

@@ -82,6 +82,13 @@ def test_matrix_products_are_computed_by_the_loaded_blas(tmp_path: Path):
 
 
 @linux
+def test_it_works_where_the_home_folder_cannot_be_written(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    found = result(MULTIPLY, MSI_HOME=str(tmp_path / "file"))
+    assert found["is_reported"]
+
+
+@linux
 def test_a_blas_can_be_named_and_its_threads_set(tmp_path: Path):
     path = result(
         "import json; from msi_engine.model import prepare_backend as p; print(json.dumps("

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from msi_engine.errors import ConfigError, ModelFileError, ModelNotFoundError
+from msi_engine.errors import ConfigError, DownloadError, ModelFileError, ModelNotFoundError
 from msi_engine.model import (
     default_name,
     list_models,
@@ -156,3 +156,24 @@ def test_records_are_plain_data(tiny_model: MakeModel):
     manifest = json.loads((home() / "models" / "one" / "msi.json").read_text())
     assert manifest["draft"] == "draft"
     assert manifest["files"]["draft/config.json"] == (record.draft / "config.json").stat().st_size
+
+
+def test_a_model_behind_a_link_keeps_its_files(tiny_model: MakeModel, tmp_path: Path):
+    pull(str(tiny_model()), alias="one", quantize=True)
+    folder = home() / "models" / "one"
+    elsewhere = folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(elsewhere)
+    load_model("one")
+    remove("one")
+    assert list_models() == []
+    assert (elsewhere / "msi.json").is_file()
+
+
+def test_a_store_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MSI_HOME", str(tmp_path / "file"))
+    for change in (lambda: set_default("embedded"), lambda: remove("embedded")):
+        with pytest.raises(ModelFileError, match="cannot be changed"):
+            change()
+    with pytest.raises(DownloadError, match="pulling mine failed"):
+        pull("/", alias="mine", quantize=True)
