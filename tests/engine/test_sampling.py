@@ -141,6 +141,14 @@ def test_xtc_is_mixed_with_its_coin_summed_out(
         check_equal(ours, theirs, any_of_equals=False)
 
 
+def test_min_tokens_to_keep_is_exact_where_tokens_are_tied() -> None:
+    """All tokens tied with the last one kept were kept."""
+    row = np.array([2, 1, 1, 1, 0], np.float32)
+    options = {"min_p": 0.53, "min_tokens_to_keep": 2}
+    theirs = mlx_probabilities(row, options, xtc=False)
+    check_equal(our_probabilities(row, options), theirs, any_of_equals=True)
+
+
 def test_all_filters_at_once_on_a_real_sized_vocabulary() -> None:
     rng = np.random.default_rng(1)
     options = {"temperature": 0.7, "top_p": 0.9, "min_p": 0.02, "min_tokens_to_keep": 3, "top_k": 9}
