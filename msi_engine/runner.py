@@ -166,7 +166,8 @@ class _Sampled(NextToken):
 
     @cached_property
     def raw(self) -> np.ndarray:  # type: ignore[override]
-        return to_numpy(self.arrays[0])[0]
+        row: np.ndarray = to_numpy(self.arrays[0])[0]
+        return row
 
     @cached_property
     def processed(self) -> np.ndarray:  # type: ignore[override]

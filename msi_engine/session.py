@@ -6,20 +6,21 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
 from msi_engine.boundary import make_boundaries
 from msi_engine.cache import SharedPrefixCache
 from msi_engine.config import DecodeConfig
 from msi_engine.decoder import Decoder
-from msi_engine.errors import ConfigError, PromptError
+from msi_engine.errors import PromptError
 from msi_engine.events import Event, Prefilled
 from msi_engine.model import LoadedModel
+from msi_engine.options import fit_to_vocabulary, penalties, sampler
 from msi_engine.panel import ScorerPanel
-from msi_engine.plugins import find_scorers
+from msi_engine.plugins import find_scorers, load_boundaries
 from msi_engine.prefix import PrefixKeeper
 from msi_engine.prompt import EncodedPrompt, Prompt, encode_prompt
 from msi_engine.runner import LogitsProcessor, Runner, SingleRunner
@@ -66,8 +67,7 @@ class Session:
     def events(self) -> Iterator[Event]:
         """Run the generation.
 
-        A generation that ends, or is given up between two events, leaves its cache for the next;
-        one that fails does not.
+        One that ends leaves its cache for the next; one that fails or is given up does not.
         """
         start = time.perf_counter()
         prompt = encode_prompt(self._loaded.tokenizer, self._request.prompt)
@@ -90,7 +90,8 @@ class Session:
 
     def _fit(self, prompt: EncodedPrompt) -> DecodeConfig:
         """The options with a token budget that the model's context can hold."""
-        config, context = self._request.config, self._loaded.context_length
+        config = fit_to_vocabulary(self._request.config, self._vocabulary.size)
+        context = self._loaded.context_length
         if context is None:
             return config
         room = context - len(prompt.tokens)
@@ -113,14 +114,13 @@ class Session:
             yield Prefilled(end, total, reused)
 
     def _decoder(self, prompt: EncodedPrompt, config: DecodeConfig) -> Decoder:
-        tokenizer = self._loaded.tokenizer
-        xtc_special = [*tokenizer.encode("\n"), *self._vocabulary.eos_token_ids]
+        load_boundaries(config.boundary)
         return Decoder(
             config,
             self._vocabulary,
             make_boundaries(config.boundary, language=config.language),
             self._panel(prompt, config),
-            Proposal(config, xtc_special),
+            Proposal(config, self._xtc_special_tokens),
             seed=secrets.randbelow(2**32) if config.seed is None else config.seed,
             prompt_tokens=prompt.tokens,
             prompt=prompt.text,
@@ -139,35 +139,16 @@ class Session:
         return ScoreContext(prompt=prompt.text, options=config.scorer_options.get(name, {}))
 
     def _runner(self, cache: SharedPrefixCache, decoder: Decoder, config: DecodeConfig) -> Runner:
-        processors = [*_penalties(config), *self._request.logits_processors]
+        processors = [*penalties(config), *self._request.logits_processors]
         common: tuple[Any, ...] = (self._loaded.model, cache, processors, decoder.history)
         if config.k > 1:
             return Runner(*common)
         mx.random.seed(decoder.seed)  # the engine thread's own state, nobody else's
-        special = self._loaded.tokenizer.encode("\n") + list(self._vocabulary.eos_token_ids)
-        sampler = make_sampler(
-            temp=config.temperature,
-            top_p=config.top_p,
-            min_p=config.min_p,
-            min_tokens_to_keep=config.min_tokens_to_keep,
-            top_k=config.top_k,
-            xtc_probability=config.xtc_probability,
-            xtc_threshold=config.xtc_threshold,
-            xtc_special_tokens=special,
-        )
-        return SingleRunner(*common, sampler=sampler, max_tokens=config.max_tokens)
+        draw = sampler(config, self._xtc_special_tokens)
+        return SingleRunner(*common, sampler=draw, max_tokens=config.max_tokens)
 
-
-def _penalties(config: DecodeConfig) -> list[LogitsProcessor]:
-    try:
-        return make_logits_processors(
-            logit_bias=config.logit_bias,
-            repetition_penalty=config.repetition_penalty,
-            repetition_context_size=config.repetition_context_size,
-            presence_penalty=config.presence_penalty,
-            presence_context_size=config.presence_context_size,
-            frequency_penalty=config.frequency_penalty,
-            frequency_context_size=config.frequency_context_size,
-        )
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    @cached_property
+    def _xtc_special_tokens(self) -> list[int]:
+        """Tokens that XTC never removes: mlx-lm's choice, newline and end-of-sequence."""
+        newline: list[int] = self._loaded.tokenizer.encode("\n", add_special_tokens=False)
+        return [*newline, *self._vocabulary.eos_token_ids]

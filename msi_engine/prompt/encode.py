@@ -32,9 +32,13 @@ class EncodedPrompt:
     text: str
 
 
+Prompt = str | Sequence[Message] | Sequence[int]
+"""Text taken as it is, messages for the chat template, or token ids."""
+
+
 def encode_prompt(
     tokenizer: Any,
-    prompt: str | Sequence[Message] | Sequence[int],
+    prompt: Prompt,
     *,
     template_options: Mapping[str, Any] | None = None,
 ) -> EncodedPrompt:
