@@ -213,10 +213,10 @@ def _top_p(logprobs: np.ndarray, top_p: float) -> np.ndarray:
 
 def _min_p(logprobs: np.ndarray, kept: np.ndarray, min_p: float, at_least: int) -> np.ndarray:
     values = logprobs[kept]
-    floor = values.max() + math.log(min_p)
-    if at_least > 1:
-        floor = min(floor, np.sort(values)[-min(at_least, len(values))])
-    survivors: np.ndarray = kept[values >= floor]
+    passes = values >= values.max() + math.log(min_p)
+    if at_least > 1:  # exactly so many, whatever is tied; of equals the lower ids
+        passes[np.argsort(-values, kind="stable")[:at_least]] = True
+    survivors: np.ndarray = kept[passes]
     return survivors
 
 
