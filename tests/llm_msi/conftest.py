@@ -32,7 +32,7 @@ def llm_cli(user):
 def msi(llm_cli, store, monkeypatch):
     """`llm -m msi` with a few tokens, greedy: ``msi("Hello", "-o", "k", "1")``."""
     monkeypatch.setenv("MSI_HOME", str(store))
-    llm_cli("models", "options", "set", "msi", "max_tokens", "16")
+    llm_cli("models", "options", "set", "msi", "max_tokens", "10")
     return lambda *arguments, **others: llm_cli("-m", "msi", *arguments, **others)
 
 
