@@ -63,8 +63,10 @@ def discover() -> list[Provider]:
 
 def _providers(distribution: Distribution) -> list[Provider]:
     try:
-        name, version = distribution.metadata["Name"], distribution.version
         entry_points = [e for e in distribution.entry_points if e.group == PROJECT]
+        if not entry_points:  # most have none, and reading their metadata takes longer
+            return []
+        name, version = distribution.metadata["Name"], distribution.version
     except Exception:  # what a broken installation of anything at all may raise
         return []
     return [Provider(_normalised(name), version, e) for e in entry_points] if name else []

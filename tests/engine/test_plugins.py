@@ -309,15 +309,22 @@ def test_the_report_tells_of_every_plugin_and_warns_of_none(site):
     ]
 
 
-def test_a_broken_installation_of_something_else_does_no_harm(site):
+BROKEN_FILES = {
+    "empty": {"METADATA": b"", "entry_points.txt": b"[msi]\nx = y\n"},
+    "nameless": {"METADATA": b"Version: 1\n", "entry_points.txt": b"[msi]\nx = y\n"},
+    "no metadata": {"entry_points.txt": b"[msi]\nx = y\n"},
+    "half an entry": {"METADATA": b"Name: z\nVersion: 1\n", "entry_points.txt": b"[msi\n= = \nx"},
+    "not text": {"METADATA": b"Name: \xff\n", "entry_points.txt": b"[msi]\nx = y\n"},
+}
+
+
+@pytest.mark.parametrize("how", BROKEN_FILES)
+def test_a_broken_installation_of_something_else_does_no_harm(site, how):
     site.install("works", good("facts", 0.25))
-    for name, metadata in {"empty": "", "nameless": "Version: 1\n"}.items():
-        (site.folder / f"{name}-1.dist-info").mkdir()
-        (site.folder / f"{name}-1.dist-info" / "METADATA").write_text(metadata)
-        (site.folder / f"{name}-1.dist-info" / "entry_points.txt").write_text("[msi]\nx = y\n")
-    (site.folder / "worse-1.dist-info").mkdir()
-    (site.folder / "worse-1.dist-info" / "METADATA").write_text("Name: worse\nVersion: 1\n")
-    (site.folder / "worse-1.dist-info" / "entry_points.txt").write_text("[msi\n= = =\nx\n")
+    info = site.folder / "broken-1.dist-info"
+    info.mkdir()
+    for name, content in BROKEN_FILES[how].items():
+        (info / name).write_bytes(content)
     found, _ = site.look_up("facts")
     assert found == [0.25]
 
