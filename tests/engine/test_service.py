@@ -283,13 +283,13 @@ def test_async_cancellation_frees_the_engine(engine, how):
                     return
 
     async def main():
-        if how == "timeout":
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(consume(), 0.05)
-            return
         task = asyncio.create_task(consume())
         while not gate.started.is_set():
             await asyncio.sleep(0.001)
+        if how == "timeout":
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(task, 0)
+            return
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
