@@ -258,7 +258,6 @@ def test_waiting_for_the_engine_does_not_block_the_loop(engine):
             return [value async for value in engine.astream(lambda: iter_of("answer"))]
 
         task = asyncio.create_task(answer())
-        until(lambda: not task.done())
         while waiting(engine) == 0:
             await asyncio.sleep(0)  # the loop runs while the job waits
         gate.let_on.set()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -183,3 +185,12 @@ def test_a_branch_gives_logits_after_every_token():
     assert [row.raw.tolist() for row in rows] == [e.tolist() for e in expected]
     runner.run(Turn((), (Merge(0),), Feed((), ((0,),))))
     assert runner.prefix == [3, 1, 0]
+
+
+def test_the_kit_needs_no_mlx_and_no_test_framework():
+    code = (
+        "import sys, msi_engine.testing; "
+        "print(sorted({'mlx', 'mlx_lm', 'transformers', 'torch', 'pytest'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
