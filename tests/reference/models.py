@@ -60,14 +60,17 @@ class TableModel:
 class FullCaches:
     """An mlx-lm model; every path owns a whole cache, copied when it is spawned.
 
-    Logits of a token sequence are remembered, since greedy paths recur under every law: a state's
-    cache catches up when something new is asked of it. Call on the thread that owns the model.
+    Logits of a token sequence are remembered in ``known``, since greedy paths recur under every
+    law: a state's cache catches up when something new is asked of it. Call on the thread that owns
+    the model.
     """
 
-    def __init__(self, model: Any, processors: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, model: Any, processors: Sequence[Any], known: dict[tuple[int, ...], np.ndarray]
+    ) -> None:
         self._model = model
         self._processors = list(processors)
-        self._known: dict[tuple[int, ...], np.ndarray] = {}
+        self._known = known
 
     def start(self, prompt: Sequence[int]) -> State:
         from mlx_lm.models.cache import make_prompt_cache
