@@ -31,8 +31,8 @@ help: ## Show this
 demo: $(venv)/.demo ## Install MSI, fetch the embedded model and ask it a question
 	@$(bin)/llm msi pull embedded
 	@echo
-	@echo '$$ llm -m msi "Why is the sky blue?"'
-	@LLM_LOAD_PLUGINS=llm-msi $(bin)/llm -m msi --no-log -o max_tokens 128 "Why is the sky blue?"
+	@echo '$$ llm -m msi -o max_tokens 128 "Why is the sky blue?"'
+	@$(bin)/llm -m msi --no-log -o max_tokens 128 "Why is the sky blue?"
 
 test: $(venv)/.test ## Run the tests
 	@OPENBLAS_NUM_THREADS=$${OPENBLAS_NUM_THREADS:-1} $(bin)/python -m pytest

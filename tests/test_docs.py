@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
+ROOMS = ("msi_engine", "llm_msi", "scorers")
+
 # `sh` blocks install something or need a model hub; `bash` and `python` blocks are run here.
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 SHELL = [text for kind, text in BLOCKS if kind == "bash"]
@@ -65,6 +67,12 @@ def test_every_preset_is_in_the_readme(name):
 @pytest.mark.parametrize("name", commands.commands)
 def test_every_command_is_in_the_readme(name):
     assert f"llm msi {name}" in README
+
+
+def test_every_variable_is_in_the_readme():
+    sources = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    names = {name for path in sources for name in re.findall(r"\bMSI_[A-Z0-9_]+", path.read_text())}
+    assert set(re.findall(r"^\| `(MSI_\w+)` \|", README, re.MULTILINE)) == names
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "lint", "bench"])

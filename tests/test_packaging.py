@@ -3,6 +3,8 @@
 import ast
 import importlib.metadata
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -98,3 +100,22 @@ def test_continuous_integration_can_start():
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
     assert "make test" in script.read_text()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [("no-such-python", "no-such-python is not there"), ("old", "is 3.9.2")],
+)
+def test_make_says_in_one_line_that_python_will_not_do(python, said, tmp_path):
+    if python == "old":
+        python = str(tmp_path / "python")
+        Path(python).write_text("#!/bin/sh\necho 3.9.2\n")
+        Path(python).chmod(0o755)
+    command = ["make", "-C", str(ROOT), "--no-print-directory", "demo", f"PYTHON={python}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    (line,) = done.stderr.splitlines()
+    assert "MSI needs Python 3.11 or newer" in line
+    assert said in line
+    assert done.stdout == ""
