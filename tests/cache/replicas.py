@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.generate import maybe_quantize_kv_cache
-from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
+from mlx_lm.models.cache import ArraysCache, make_prompt_cache, trim_prompt_cache
 
 
 class Replicas:
@@ -70,7 +70,9 @@ class Replicas:
         """Start from the fork once more and feed the tokens that remain one by one."""
         if length < len(self.tokens[path]):
             kept = self.tokens[path][:length]
-            self.branch(path)
+            self.paths[path], self.tokens[path] = copy.deepcopy(self.base), []
+            if any(isinstance(c, ArraysCache) for c in self.base):
+                self.level()  # the real one has to feed these tokens again, too
             for token in kept:
                 self.forward_path(path, [token])
             self.level()
