@@ -9,7 +9,7 @@ import pytest
 
 from llm_msi.commands import msi as commands
 from llm_msi.options import Options
-from msi_engine.config import PRESETS, DecodeConfig
+from msi_engine.config import PRESETS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -46,12 +46,25 @@ def at_home(store, tmp_path, monkeypatch):
     return call
 
 
-def test_the_table_of_options_is_current():
-    spec = importlib.util.spec_from_file_location("update", ROOT / "scripts" / "update_readme.py")
-    update = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(update)
-    assert update.updated(README) == README, "run: python scripts/update_readme.py"
-    assert all(f"| `{name}` |" in update.options_table() for name in DecodeConfig.model_fields)
+@pytest.fixture(scope="module")
+def update():
+    """The script that writes the generated parts."""
+    spec = importlib.util.spec_from_file_location("update", ROOT / "scripts" / "update_docs.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_generated_parts_are_current(update, name):
+    written = (ROOT / name).read_text(encoding="utf-8")
+    assert written == update.updated(name), "run: python scripts/update_docs.py"
+
+
+def test_every_module_of_the_engine_says_what_it_is(update):
+    rows = update.rooms_table().splitlines()[2:]
+    assert len(rows) > 10
+    assert not [row for row in rows if row.endswith("|  |")]
 
 
 @pytest.mark.parametrize("name", Options.model_fields)
