@@ -31,7 +31,6 @@ class Fork:
     """
 
     def __init__(self, model: Module, prefix: list[Any], num_paths: int, step: int) -> None:
-        hook.install(model)
         self._model = model
         self._prefix = prefix
         self._fetches: dict[int, Fetched] = {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -101,10 +101,15 @@ def attention(
     return out
 
 
-def install(model: Module) -> None:
-    """Put the hook into every module that defines a part of ``model``. Idempotent."""
+def defining_modules(model: Module) -> frozenset[ModuleType]:
+    """The modules that define a part of ``model``."""
+    return frozenset(sys.modules[type(part).__module__] for part in model.modules())
+
+
+def install(modules: Iterable[ModuleType]) -> None:
+    """Put the hook into the ``modules`` that reach attention through the global. Idempotent."""
     with _lock:
-        for module in {sys.modules[type(part).__module__] for part in model.modules()}:
+        for module in modules:
             if vars(module).get(NAME) is original:
                 setattr(module, NAME, attention)
                 _patched.add(module)

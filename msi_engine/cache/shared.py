@@ -6,18 +6,22 @@ path's tail to it.
 
 Memory is O(prefix + K x segment) at every moment. Tails grow in steps of ``segment_length``
 columns, the prefix in mlx-lm's steps of 256; growing or closing gaps copies one layer at a time.
-Window layers hold what mlx-lm's hold: the window, and after a prefill its last chunk.
+Window layers hold what mlx-lm's hold: the window, and after a prefill its last chunk; a collapse
+copies the window. Models with attention code of their own, and latent attention over several tokens
+at once, are given a layer's keys gathered for all paths: right, but K prefixes of that one layer
+for the moment that it is computed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
-from msi_engine.cache import support
+from msi_engine.cache import hook, support
 from msi_engine.cache.fork import Fork
 from msi_engine.cache.upstream import make_prompt_cache, trim_prompt_cache
 from msi_engine.errors import CacheError, NotTrimmableError
@@ -48,6 +52,7 @@ class SharedPrefixCache:
         self._step = segment_length
         self._quantization = quantization
         self._fork: Fork | None = None
+        self._modules: frozenset[ModuleType] | None = None  # where the hook goes
         self._intact = True
 
     @classmethod
@@ -183,6 +188,9 @@ class SharedPrefixCache:
         self._require_linear("fork")
         if num_paths < 1:
             raise CacheError(f"a fork needs at least 1 path, got {num_paths}")
+        if self._modules is None:
+            self._modules = hook.defining_modules(self._model)
+        hook.install(self._modules)
         self._fork = Fork(self._model, self._prefix, num_paths, self._step)
 
     def park(self, path: int) -> None:
@@ -237,6 +245,11 @@ class SharedPrefixCache:
         self.prefix_length += self._open("collapse").commit(path, length)
         self._fork = None
         self.evaluate()
+
+    @property
+    def is_intact(self) -> bool:
+        """False once a pass over the prefix has broken off half-way; the cache is then useless."""
+        return self._intact
 
     # Memory
 

@@ -13,6 +13,7 @@ from replicas import relative_error
 from tiny_models import make
 
 from msi_engine.cache import SharedPrefixCache, hook
+from msi_engine.errors import CacheError
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +33,8 @@ def logits_of_a_fork(model: object) -> mx.array:
 def test_it_touches_only_the_modules_of_the_model_and_gives_them_back() -> None:
     original = base.scaled_dot_product_attention
     model = make("llama")
-    hook.install(model)
-    hook.install(model)
+    hook.install(hook.defining_modules(model))
+    hook.install(hook.defining_modules(model))
     assert llama.scaled_dot_product_attention is hook.attention
     assert gpt_oss.scaled_dot_product_attention is original
     assert base.scaled_dot_product_attention is original
@@ -47,7 +48,7 @@ def test_with_and_without_it_the_logits_are_the_same(monkeypatch: pytest.MonkeyP
     with_hook = logits_of_a_fork(model)
     mx.eval(with_hook)
     hook.uninstall()
-    monkeypatch.setattr(hook, "install", lambda model: None)
+    monkeypatch.setattr(hook, "install", lambda modules: None)
     without = logits_of_a_fork(model)
     assert relative_error(with_hook, without) < 1e-5
 
@@ -128,3 +129,21 @@ def test_a_pass_that_breaks_off_leaves_a_fork_as_it_was() -> None:
             kind.__call__ = original
         got, want = (cache.forward(mx.array([[5], [6]])) for cache in caches)
         assert mx.array_equal(got, want)
+
+
+def test_a_pass_over_the_prefix_that_breaks_off_spoils_the_cache_and_says_so() -> None:
+    model = make("llama")
+    cache = SharedPrefixCache.for_model(model)
+    assert cache.is_intact
+    with pytest.raises(ValueError, match="index"):
+        cache.forward(_Unreadable((1, 1)))
+    assert not cache.is_intact
+    with pytest.raises(CacheError, match="half-way"):
+        cache.forward(mx.array([[1]]))
+
+
+class _Unreadable:
+    """Passes for tokens until the model looks them up."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape, self.ndim = shape, len(shape)
