@@ -1,6 +1,6 @@
 """Runs random cache programs on every model file of mlx-lm that can be built tiny.
 
-    python benchmarks/sweep_architectures.py [file ...]
+    python benchmarks/sweep_architectures.py [--no-hook] [--max-kv-size N] [file ...]
 
 Prints one line a file: cache kinds, whether attention went through the hook or through gathered
 arrays, and the greatest relative difference of logits from K independent copies of mlx-lm's own
@@ -9,6 +9,7 @@ caches over all programs.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import pkgutil
 import sys
@@ -34,7 +35,15 @@ SKIP = {"olmo": "needs ai2-olmo", "bitnet": "needs Metal", "phi3small": "crashes
 
 def main() -> int:
     """Sweep; return 1 if a file that could be run does not match."""
-    names = sys.argv[1:] or sorted(m.name for m in pkgutil.iter_modules(mlx_lm.models.__path__))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="file", help="model files; all by default")
+    parser.add_argument("--no-hook", action="store_true", help="gathered arrays everywhere")
+    parser.add_argument("--max-kv-size", type=int, help="where models do not make their own caches")
+    given = parser.parse_args()
+    if given.no_hook:
+        hook.install = lambda modules: None
+    options = {} if given.max_kv_size is None else {"max_kv_size": given.max_kv_size}
+    names = given.names or sorted(m.name for m in pkgutil.iter_modules(mlx_lm.models.__path__))
     matching, failed, not_run = [], [], []
     for name in names:
         if name in SKIP:
@@ -51,7 +60,7 @@ def main() -> int:
             print(f"{name:24} not run: {str(error).splitlines()[0][:80]}", flush=True)
             continue
         try:
-            error, hits = run(model)
+            error, hits = run(model, options)
         except UnsupportedModelError as refused:
             not_run.append(name)
             print(f"{name:24} refused: {refused}", flush=True)
@@ -68,7 +77,7 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def run(model: object) -> tuple[float, int]:
+def run(model: object, options: dict[str, int]) -> tuple[float, int]:
     """Greatest error over the programs, and calls of the hook."""
     hits = 0
     split = hook.split_attention
@@ -82,7 +91,7 @@ def run(model: object) -> tuple[float, int]:
     try:
         error = 0.0
         for seed, prefix in enumerate(PREFIXES):
-            pair = Pair(model)
+            pair = Pair(model, **options)
             random_program(pair, seed, prefix=prefix)
             error = max(error, pair.error)
         return error, hits

@@ -149,6 +149,9 @@ class Fork:
             index = mx.array(keep, mx.int32)
             self._log = [mx.take(x, index, axis=0) for x in self._log] if keep else []
         self._rows = list(self.live)
+        if aside:
+            # No forward pass needs the parked copies; until they are made they hold all old rows.
+            mx.async_eval(self.arrays())
 
     def _restart(self, paths: list[int]) -> None:
         for tail in self.tails:

@@ -51,7 +51,6 @@ class WindowTail(KVTail):
         self.keep = prefix.keep
         self._max_size: int = prefix.max_size
         super().__init__(prefix, step, fetches)
-        self._have = sum(b - a for a, b in self._spans)
 
     def make_mask(
         self, N: int, window_size: int | None = None, return_array: bool = False

@@ -78,7 +78,8 @@ def deviation(model: Module, opened: Callable[[], Any]) -> float:
     last = mx.array([[1]])
     worst = max(worst, _difference(shared.forward(last), model(last, cache=copies[1])))
     if worst <= 1:
-        _passed[id(model)] = weakref.ref(model)
+        key = id(model)
+        _passed[key] = weakref.ref(model, lambda _: _passed.pop(key, None))
     return worst
 
 

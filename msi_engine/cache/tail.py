@@ -45,6 +45,7 @@ class BufferTail:
         self._base: int = prefix.offset
         self._parked: dict[int, tuple[Stored, Stored]] = {}
         self._spans = self._prefix_spans()
+        self._have = sum(stop - start for start, stop in self._spans)
         self._seen: tuple[Span, ...] | None = None
         self._shared: tuple[tuple[Stored, Stored], ...] = ()
 
@@ -157,8 +158,7 @@ class BufferTail:
         self.prefix.update_and_fetch(keys, values)
 
     def _fetch(self, appended: int) -> tuple[Stored, Stored]:
-        self._last = appended
-        have = sum(b - a for a, b in self._spans)
+        self._last, have = appended, self._have
         dropped = self._dropped(self.length - appended, appended)
         visible = columns(have + self.length, self.keep, dropped)
         spans = take(self._spans, visible)

@@ -93,6 +93,34 @@ def test_not_even_one_layer_is_replicated_not_even_for_a_moment() -> None:
     assert extra < num_paths * one_prefix // len(model.layers)
 
 
+def test_parked_rows_do_not_hold_on_to_the_buffer_that_they_were_taken_from() -> None:
+    """Measured by the allocator: a copy that is still to be made keeps all rows alive."""
+    model = make("llama")
+    num_paths, segment = 8, 512
+    cache = SharedPrefixCache.for_model(model, segment_length=segment)
+    cache.prefill([1, 2, 3], 32)
+    before = mx.get_active_memory()
+    cache.fork(num_paths)
+    mx.eval(cache.forward(mx.ones((num_paths, 1), mx.int32)))
+    for path in (2, 5):
+        cache.park(path)
+        mx.eval(cache.forward(mx.ones((len(cache.live), 1), mx.int32)))
+        held = mx.get_active_memory() - before
+        assert held <= 1.02 * bytes_of(model, num_paths * segment)
+
+
+def test_a_collapse_copies_the_tail_and_not_the_prefix() -> None:
+    model = make("llama")
+    cache = SharedPrefixCache.for_model(model, segment_length=SEGMENT)
+    cache.prefill([1] * 1000, 1000)
+    cache.fork(4)
+    mx.eval(cache.forward(mx.ones((4, 3), mx.int32)))
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    cache.collapse(2)
+    assert mx.get_peak_memory() - before < bytes_of(model, 1000) // (2 * len(model.layers))
+
+
 def test_a_window_bounds_the_prefix() -> None:
     model = make("gemma3_text")  # every other layer sees 16 tokens
     held = []
