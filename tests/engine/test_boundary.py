@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from msi_engine.boundary import (
@@ -16,6 +16,9 @@ from msi_engine.boundary import (
 )
 from msi_engine.errors import ConfigError
 from tests.engine.boundary_cases import CASES, MARK
+
+# How long an example takes says nothing on a busy machine.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def context(segment: str, committed: str = "", *, mass: float = 1.0, complete: bool = True):
@@ -101,6 +104,7 @@ def test_any_language_tag_is_accepted(language):
     assert sentence.reached(context("It is done."))
 
 
+@UNHURRIED
 @given(committed=st.text(max_size=60), segment=st.text(max_size=60), mass=st.floats(0, 1))
 def test_no_text_makes_a_boundary_fail_and_answers_repeat(committed, segment, mass):
     for boundary in make_boundaries(["sentence", "paragraph"]):
@@ -111,6 +115,7 @@ def test_no_text_makes_a_boundary_fail_and_answers_repeat(committed, segment, ma
             assert segment.strip()
 
 
+@UNHURRIED
 @given(case=st.sampled_from(CASES), data=st.data())
 def test_the_answer_does_not_depend_on_text_long_gone(case, data):
     language, _, marked = case
@@ -157,12 +162,14 @@ def test_a_fence_opened_in_committed_text_holds_in_the_segment():
 WORDS = st.text(alphabet="ab", min_size=1, max_size=4)
 
 
+@UNHURRIED
 @given(text=st.text(alphabet="ab", max_size=30), strings=st.lists(WORDS, min_size=1, max_size=4))
 def test_find_is_the_earliest_of_all(text, strings):
     expected = min((i for s in strings if (i := text.find(s)) >= 0), default=None)
     assert StopStrings(strings).find(text) == expected
 
 
+@UNHURRIED
 @given(chunks=st.lists(st.text(alphabet="ab", max_size=4), max_size=12), strings=st.lists(WORDS))
 def test_a_stream_emits_all_before_the_stop_string_and_nothing_of_it(chunks, strings):
     stops, text, emitted, seen = StopStrings(strings), "", "", 0
@@ -183,6 +190,7 @@ def test_a_stream_emits_all_before_the_stop_string_and_nothing_of_it(chunks, str
     assert emitted == (whole if first is None else text[:first])
 
 
+@UNHURRIED
 @given(text=st.text(alphabet="ab", max_size=12), strings=st.lists(WORDS, min_size=1, max_size=3))
 def test_hold_back_is_the_least_that_is_safe(text, strings):
     held = StopStrings(strings).hold_back(text)

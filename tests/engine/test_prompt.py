@@ -6,7 +6,7 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from tokenizers import AddedToken, Tokenizer, normalizers
@@ -16,6 +16,8 @@ from msi_engine.errors import PromptError
 from msi_engine.prompt import control_token_ids, encode_prompt
 from tests.engine.toy_tokenizers import ADDED, CORPUS, SPECIAL, tokenizer_of
 
+# How long an example takes says nothing on a busy machine.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MORE = (
     "<|start_header_id|> <|end_header_id|> <|eot_id|> <start_of_turn> <end_of_turn> [INST] [/INST]"
 )
@@ -123,6 +125,7 @@ HOSTILE = st.lists(
 
 @pytest.mark.parametrize("family", ["byte_level", "spm_bpe"])
 @pytest.mark.parametrize("template", TEMPLATES)
+@UNHURRIED
 @given(data=st.data())
 def test_harmless_messages_have_the_tokens_of_apply_chat_template(template, family, data):
     tokenizer = chat_tokenizer(template, family)
@@ -140,7 +143,7 @@ def test_harmless_messages_have_the_tokens_of_apply_chat_template(template, fami
 
 @pytest.mark.parametrize("family", ["byte_level", "spm_bpe"])
 @pytest.mark.parametrize("template", TEMPLATES)
-@settings(max_examples=60, deadline=None)
+@settings(UNHURRIED, max_examples=40)
 @given(data=st.data())
 def test_no_text_of_a_message_becomes_a_control_token(template, family, data):
     tokenizer = chat_tokenizer(template, family)
@@ -155,7 +158,7 @@ def test_no_text_of_a_message_becomes_a_control_token(template, family, data):
 
 @pytest.mark.parametrize("family", ["byte_level", "spm_bpe"])
 @pytest.mark.parametrize("template", ["chatml", "llama2", "llama3", "gemma", "mistral"])
-@settings(max_examples=60, deadline=None)
+@settings(UNHURRIED, max_examples=40)
 @given(data=st.data())
 def test_the_text_stays_what_the_template_wrote(template, family, data):
     """Cut or not, the model reads the same characters."""

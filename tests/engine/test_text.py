@@ -7,13 +7,15 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from msi_engine.text import Vocabulary
 from tests.engine.toy_tokenizers import ADDED, CORPUS, FAMILIES, SPECIAL, tokenizer_of
 
+# How long an example takes says nothing on a busy machine.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VOCABULARIES = {}
 # Every character of a language is one that some tokenizer must spell out in bytes.
 TEXTS = st.lists(
@@ -83,6 +85,7 @@ def test_the_fast_forms_are_taken():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@UNHURRIED
 @given(text=TEXTS)
 def test_text_of_encoded_text(family, text):
     tokens = tokenizer_of(family).encode(text)
@@ -90,7 +93,7 @@ def test_text_of_encoded_text(family, text):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=300)
+@settings(UNHURRIED, max_examples=150)
 @given(data=st.data())
 def test_text_of_random_tokens(family, data):
     size = vocabulary_of(family).size
@@ -99,6 +102,7 @@ def test_text_of_random_tokens(family, data):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@UNHURRIED
 @given(text=TEXTS, data=st.data())
 def test_segments_join_as_one_text(family, text, data):
     """A segment decoded after the committed tokens continues their text exactly."""
@@ -110,6 +114,7 @@ def test_segments_join_as_one_text(family, text, data):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@UNHURRIED
 @given(tokens=st.lists(st.integers(0, 10_000), min_size=1, max_size=40), data=st.data())
 def test_forks_are_independent(family, tokens, data):
     tokens = [t % vocabulary_of(family).size for t in tokens]
@@ -129,6 +134,7 @@ def test_forks_are_independent(family, tokens, data):
 
 
 @pytest.mark.parametrize("family", ["byte_level", "spm_bpe", "spm_no_strip"])
+@UNHURRIED
 @given(text=st.text(alphabet="aé€😀👩‍💻 你", min_size=1, max_size=12))
 def test_nothing_of_an_incomplete_character(family, text):
     detokenizer = vocabulary_of(family).detokenizer()
