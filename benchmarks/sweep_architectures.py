@@ -43,38 +43,37 @@ def main() -> int:
     if given.no_hook:
         hook.install = lambda modules: None
     options = {} if given.max_kv_size is None else {"max_kv_size": given.max_kv_size}
-    names = given.names or sorted(m.name for m in pkgutil.iter_modules(mlx_lm.models.__path__))
-    matching, failed, not_run = [], [], []
-    for name in names:
-        if name in SKIP:
-            not_run.append(name)
-            print(f"{name:24} not run: {SKIP[name]}", flush=True)
-            continue
-        if not hasattr(importlib.import_module(f"mlx_lm.models.{name}"), "Model"):
-            continue
-        try:
-            model = make(name)
-            mx.eval(model(mx.array([[1, 2]]), cache=make_prompt_cache(model)))
-        except Exception as error:
-            not_run.append(name)
-            print(f"{name:24} not run: {str(error).splitlines()[0][:80]}", flush=True)
-            continue
-        try:
-            error, hits = run(model, options)
-        except UnsupportedModelError as refused:
-            not_run.append(name)
-            print(f"{name:24} refused: {refused}", flush=True)
-            continue
-        except Exception as broken:
-            failed.append(name)
-            print(f"{name:24} FAILED: {type(broken).__name__}: {broken}", flush=True)
-            continue
-        (matching if error <= TOLERANCE else failed).append(name)
-        way = "hook" if hits else "gather"
-        verdict = "" if error <= TOLERANCE else "  MISMATCH"
-        print(f"{name:24} {kinds(model):44} {way:7} {error:.1e}{verdict}", flush=True)
-    print(f"{len(matching)} match, {len(failed)} do not {failed}, {len(not_run)} not run {not_run}")
-    return 1 if failed else 0
+    outcomes: dict[str, list[str]] = {"match": [], "do not": [], "not run": []}
+    for name in given.names or sorted(m.name for m in pkgutil.iter_modules(mlx_lm.models.__path__)):
+        outcome, line = examine(name, options)
+        if outcome is not None:
+            outcomes[outcome].append(name)
+            print(f"{name:24} {line}", flush=True)
+    counts = (f"{len(names)} {outcome}" for outcome, names in outcomes.items())
+    print(", ".join(counts), *outcomes["do not"], *outcomes["not run"])
+    return 1 if outcomes["do not"] else 0
+
+
+def examine(name: str, options: dict[str, int]) -> tuple[str | None, str]:
+    """The outcome for one file and what to print about it; None if it holds no model."""
+    if name in SKIP:
+        return "not run", f"not run: {SKIP[name]}"
+    if not hasattr(importlib.import_module(f"mlx_lm.models.{name}"), "Model"):
+        return None, ""
+    try:
+        model = make(name)
+        mx.eval(model(mx.array([[1, 2]]), cache=make_prompt_cache(model)))
+    except Exception as error:
+        return "not run", f"not run: {str(error).splitlines()[0][:80]}"
+    try:
+        error, hits = run(model, options)
+    except UnsupportedModelError as refused:
+        return "not run", f"refused: {refused}"
+    except Exception as broken:
+        return "do not", f"FAILED: {type(broken).__name__}: {broken}"
+    way = "hook" if hits else "gather"
+    outcome = "match" if error <= TOLERANCE else "do not"
+    return outcome, f"{kinds(model):44} {way:7} {error:.1e}  {outcome}"
 
 
 def run(model: object, options: dict[str, int]) -> tuple[float, int]:
