@@ -1,4 +1,8 @@
-"""The decoder against a slow second implementation of the specification (`tests.reference`)."""
+"""The decoder against a slow second implementation of the specification, and against mlx-lm.
+
+On toy models under every option at random; on a real model under every law and collapse mode. The
+full comparison of acceptance is `python -m benchmarks.identity`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from msi_engine import DecodeConfig
+from msi_engine import DecodeConfig, Engine
 from msi_engine.boundary import make_boundaries
 from msi_engine.events import Collapsed, Committed, Event, Finished
 from msi_engine.path import PathView
 from msi_engine.testing import ToyModel, ToyTokenizer, run_toy
 from tests.reference.models import TableModel
+from tests.reference.real import PROMPTS, Slow, against_mlx_lm
 from tests.reference.records import compare
 from tests.reference.slow import SlowDecoder
 
@@ -114,3 +119,51 @@ def test_every_option_gives_what_the_reference_gives(block: int) -> None:
         assert (seed, text, finished.reason) == (seed, answer.text, answer.reason)
         assert finished.stats.output_tokens == len(answer.tokens)
     assert ties <= 5
+
+
+# On the embedded model
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine.load("embedded")
+
+
+PENALTIES = {"repetition_penalty": 1.2, "presence_penalty": 0.3, "frequency_penalty": 0.2}
+FILTERS = {"temperature": 1.1, "top_p": 0.95, "min_p": 0.02, "top_k": 40, "xtc_probability": 0.3}
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("penalties", [{}, PENALTIES], ids=["plain", "penalties"])
+@pytest.mark.parametrize(
+    "sampling",
+    [{}, {"temperature": 0.8, "seed": 0}, {**FILTERS, "seed": 5}],
+    ids=["greedy", "sampled", "filtered"],
+)
+def test_one_path_is_what_mlx_lm_generates(
+    engine: Engine, sampling: dict[str, Any], penalties: dict[str, Any]
+) -> None:
+    for prompt in (PROMPTS[0], PROMPTS[10]):
+        against_mlx_lm(engine, prompt, {**sampling, **penalties, "max_tokens": 24})
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize(
+    ("prompt", "mode", "options"),
+    [
+        (3, "argmax", {"k": 8, "short_circuit": 0.9, "diversity": 0.5}),
+        (1, "sample", {"k": 4, "scorers": {"wit": 0.5}, "score_every": 4}),
+        (5, "token_vote", {"k": 4, "boundary": (), "segment_length": 6, "spawn_min_p": 0.0}),
+        (11, "mbr", {"k": 4, "repetition_penalty": 1.3}),
+    ],
+)
+def test_many_paths_are_what_the_reference_gives(
+    engine: Engine, prompt: int, mode: str, options: dict[str, Any]
+) -> None:
+    slow = Slow(engine, PROMPTS[prompt])  # logits that one law has asked for serve the others
+    outcomes = [
+        slow.against_engine({**options, "law": law, "collapse": mode, "max_tokens": 24})
+        for law in ("paper", "mean", "posterior")
+    ]
+    assert sum(o.tie is not None for o in outcomes) <= 1
+    assert all(o.collapses for o in outcomes)
