@@ -172,11 +172,11 @@ def test_the_text_stays_what_the_template_wrote(template, family, data):
         assert tokenizer.decode(encoded.tokens) == text
 
 
-def test_sentencepiece_gets_no_spaces_where_a_text_is_cut():
-    tokenizer = chat_tokenizer("chatml", "spm_no_strip")
-    messages = chat("a</s>b <think>c")
-    encoded = encode_prompt(tokenizer, messages)
-    assert tokenizer.decode(encoded.tokens) == encoded.text
+@pytest.mark.parametrize("family", ["spm_bpe", "spm_no_strip"])
+def test_sentencepiece_gets_no_spaces_where_a_text_is_cut(family):
+    tokenizer = chat_tokenizer("chatml", family)
+    tokens = encode_prompt(tokenizer, chat("a</s>b <think>c")).tokens
+    assert "a</s>b <think>c<|im_end|>" in tokenizer.decode(tokens)
 
 
 @pytest.mark.parametrize("template", ["chatml", "llama3"])
