@@ -175,8 +175,9 @@ class Decoder:
             return self._settle()
         self._tails.follow(self._bundle.paths)
         return Feed(
-            paths=tuple(p.index for p in live) if self._tails.forked else (),
+            paths=tuple(p.index for p in live),
             tokens=tuple((p.draws[-1].token,) for p in live),
+            forked=self._tails.forked,
         )
 
     def _ending(self, path: PathState) -> str | None:

@@ -55,13 +55,15 @@ class Feed:
     """One forward pass.
 
     Attributes:
-        paths: Path index of each row; empty when a single row runs straight on the prefix.
+        paths: Path index of each row, ascending.
         tokens: Token ids, a row for each path, rows of one length.
+        forked: False if the single row runs straight on the prefix.
         all_positions: True if the logits after every token are wanted, not only the last.
     """
 
     paths: tuple[int, ...]
     tokens: tuple[tuple[int, ...], ...]
+    forked: bool = True
     all_positions: bool = False
 
 

@@ -85,7 +85,7 @@ class Runner:
         logits = self._cache.forward(mx.array(feed.tokens))
         if feed.all_positions:
             return self._positions(logits[0], feed.paths[0])
-        return self._rows(logits[:, -1], list(feed.paths) or [0])
+        return self._rows(logits[:, -1], feed.paths)
 
     def _rows(self, logits: mx.array, paths: Sequence[int | None]) -> list[NextToken]:
         if not self._processors:

@@ -184,7 +184,8 @@ class ToyRunner:
     def _feed(self, feed: Feed) -> list[NextToken]:
         # A real cache is not told which rows these are: they are all paths not parked, in order.
         fed = [path for path in self.tails if path not in self._parked]
-        _require(list(feed.paths) == fed, feed, f"the paths to be fed are {fed}")
+        _require(feed.forked == bool(self.tails), feed, "the prefix is forked, or is not")
+        _require(not fed or list(feed.paths) == fed, feed, f"the paths to be fed are {fed}")
         _require(len(feed.tokens) == max(len(fed), 1), feed, "rows and paths differ in number")
         _require(len({len(row) for row in feed.tokens}) == 1, feed, "rows differ in length")
         _require(not feed.all_positions or len(feed.tokens) == 1, feed, "it has several rows")
@@ -199,7 +200,7 @@ class ToyRunner:
         return rows
 
     def _targets(self, feed: Feed) -> list[list[int]]:
-        return [self.tails[path] for path in feed.paths] or [self.prefix]
+        return [self.tails[path] for path in feed.paths] if feed.forked else [self.prefix]
 
     def _next_token(self, history: list[int]) -> NextToken:
         raw = self._model.logits(history)

@@ -159,8 +159,8 @@ WRONG_TURNS = [
     ([FORK, Park(0), Park(0)], None, "it is not fed"),
     ([FORK, Drop(0), Drop(0)], None, "it has no tail"),
     ([FORK, Branch(), Branch()], None, "a branch already"),
-    ([], Feed((0,), ((1,),)), r"the paths to be fed are \[\]"),
-    ([FORK], Feed((), ((1,),)), r"the paths to be fed are \[0, 1\]"),
+    ([], Feed((0,), ((1,),)), "the prefix is forked, or is not"),
+    ([FORK], Feed((0,), ((1,),), forked=False), "the prefix is forked, or is not"),
     ([FORK], Feed((1, 0), ((1,), (1,))), r"the paths to be fed are \[0, 1\]"),
     ([FORK, Park(0)], Feed((0, 1), ((1,), (1,))), r"the paths to be fed are \[1\]"),
     ([FORK], Feed((0, 1), ((1,),)), "differ in number"),
@@ -183,7 +183,7 @@ def test_a_branch_gives_logits_after_every_token():
     rows = runner.run(Turn((), ops, Feed((BRANCH,), ((2, 0, 1),), all_positions=True)))
     expected = [model.logits([3, *tail]) for tail in ([2], [2, 0], [2, 0, 1])]
     assert [row.raw.tolist() for row in rows] == [e.tolist() for e in expected]
-    runner.run(Turn((), (Merge(0),), Feed((), ((0,),))))
+    runner.run(Turn((), (Merge(0),), Feed((0,), ((0,),), forked=False)))
     assert runner.prefix == [3, 1, 0]
 
 
