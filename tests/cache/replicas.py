@@ -32,7 +32,7 @@ class Replicas:
         }
         self.crossed = False  # a cache has been quantised since the fork
         self.paths: dict[int, list[Any]] = {}
-        self.tokens: dict[int, list[int]] = {}
+        self.fed: dict[int, list[list[int]]] = {}  # since the fork, pass by pass
 
     def feed(self, cache: list[Any], tokens: list[int]) -> mx.array:
         logits = self.model(mx.array([tokens]), cache=cache)
@@ -45,13 +45,13 @@ class Replicas:
 
     def fork(self, num_paths: int) -> None:
         self.paths = {i: copy.deepcopy(self.base) for i in range(num_paths)}
-        self.tokens = {i: [] for i in range(num_paths)}
+        self.fed = {i: [] for i in range(num_paths)}
         self.crossed = False
 
     def forward_path(self, path: int, tokens: list[int]) -> mx.array:
         before = _plain(self.paths[path])
         logits = self.feed(self.paths[path], tokens)
-        self.tokens[path] += tokens
+        self.fed[path].append(tokens)
         self.crossed |= _plain(self.paths[path]) != before
         return logits
 
@@ -63,24 +63,31 @@ class Replicas:
 
     def branch(self, path: int) -> None:
         self.paths[path] = copy.deepcopy(self.base)
-        self.tokens[path] = []
+        self.fed[path] = []
         self.level()
 
     def truncate(self, path: int, length: int) -> None:
-        """Start from the fork once more and feed the tokens that remain one by one."""
-        if length < len(self.tokens[path]):
-            kept = self.tokens[path][:length]
-            self.paths[path], self.tokens[path] = copy.deepcopy(self.base), []
-            if any(isinstance(c, ArraysCache) for c in self.base):
-                self.level()  # the real one has to feed these tokens again, too
-            for token in kept:
-                self.forward_path(path, [token])
-            self.level()
+        """Start from the fork once more and feed the tokens that remain.
+
+        In the same passes: with a sliding window that keeps its first tokens, a token that comes
+        in a chunk sees less of them than one that comes alone, in mlx-lm.
+        """
+        fed = self.fed[path]
+        if length == sum(map(len, fed)):
+            return
+        self.paths[path], self.fed[path] = copy.deepcopy(self.base), []
+        if any(isinstance(c, ArraysCache) for c in self.base):
+            self.level()  # the real one has to feed these tokens again, too
+        for tokens in fed:
+            kept = tokens[: length - sum(map(len, self.fed[path]))]
+            if kept:
+                self.forward_path(path, kept)
+        self.level()
 
     def collapse(self, path: int, length: int) -> None:
         self.truncate(path, length)
         self.base = self.paths[path]
-        self.paths, self.tokens = {}, {}
+        self.paths, self.fed = {}, {}
 
     def trim(self, num_tokens: int) -> None:
         trim_prompt_cache(self.base, num_tokens)

@@ -176,6 +176,37 @@ def test_logits_equal_those_of_separate_caches(case: str) -> None:
     )
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_path_that_waits_is_there_unchanged_when_it_wins(case: str) -> None:
+    """Whole and cut; with others stepped, parked, dropped and recomputed in between."""
+    name, options = CASES[case]
+    rng = np.random.default_rng(7)
+    pair = Pair(model_of(name), **options)
+    pair.prefill(rng.integers(1, VOCAB, 19).tolist(), 8)
+    for winner, cut in ((1, None), (3, None), (1, 3), (0, 2), (4, 2)):
+        pair.fork(4)
+
+        def forward(length: int = 1) -> None:
+            pair.forward(rng.integers(1, VOCAB, (len(pair.cache.live), length)))
+
+        forward()
+        forward(2)
+        pair.park(1)
+        forward()
+        pair.park(3)
+        pair.drop(2)
+        forward()
+        assert pair.cache.live == (0,)
+        pair.park(0)
+        if winner == 4:
+            pair.branch()
+            forward(3)
+        pair.collapse(winner, cut)
+        pair.step(rng.integers(1, VOCAB, 1).tolist())
+        pair.step(rng.integers(1, VOCAB, 2).tolist())
+    assert pair.error <= (QUANTISED_TOLERANCE if "kv_bits" in options else TOLERANCE)
+
+
 @pytest.mark.parametrize("name", sorted({name for name, _ in CASES.values()}))
 def test_models_are_sensitive_to_what_is_cached(name: str) -> None:
     """Or else the comparison above would prove nothing."""
