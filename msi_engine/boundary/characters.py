@@ -7,10 +7,10 @@ from __future__ import annotations
 import re
 
 # Stops that white space follows.
-SPACED_STOPS = frozenset(".!?…‥؟۔।॥։።፧፨‼⁇⁈⁉。！？｡．﹒﹖﹗။។៕")
+_SPACED_STOPS = frozenset(".!?…‥؟۔।॥։።፧፨‼⁇⁈⁉။។៕")
 # Stops after which the next sentence begins at once.
 UNSPACED_STOPS = frozenset("。！？｡．﹒﹖﹗")
-STOPS = SPACED_STOPS | UNSPACED_STOPS
+STOPS = _SPACED_STOPS | UNSPACED_STOPS
 
 ELLIPSIS = frozenset(".…‥")
 

@@ -102,9 +102,7 @@ class SentenceBoundary:
         while end and is_closer(text[end - 1]):
             end -= 1
         # French puts a space between the stop and the guillemet.
-        if text[end : end + 1].isspace() or (
-            text[end - 1 : end].isspace() and _guillemet(text, end)
-        ):
+        if text[end : end + 1] in ("»", "›") and text[end - 1 : end].isspace():
             end -= 1
         start = end
         while start and text[start - 1] in self._stops:
@@ -151,10 +149,6 @@ def _take_apart(committed: str, text: str, stop: tuple[int, int]) -> _End:
     if start < _LOOK_BACK:
         before = committed[start - _LOOK_BACK :] + before
     return _End(before[-_LOOK_BACK:], text[start:end], text[end:].strip())
-
-
-def _guillemet(text: str, index: int) -> bool:
-    return text[index : index + 1] in ("»", "›")
 
 
 def _needs_no_space(end: _End) -> bool:
