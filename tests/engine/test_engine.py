@@ -180,6 +180,7 @@ def test_a_processor_sees_the_tokens_of_its_own_path(engine, short_circuit):
     for collapse in collapses:
         for path in collapse.paths:
             expected |= {committed + path.tokens[:n] for n in range(1, len(path.tokens) + 1)}
+        assert {committed + collapse.tokens[:n] for n in range(1, len(collapse.tokens))} <= seen
         committed += collapse.tokens
     assert seen <= expected
     if short_circuit < 1:
