@@ -107,7 +107,7 @@ def is_abbreviation(before: str, language: str, *, starts_sentence: bool) -> boo
     word = words[-1].lstrip(_OPENING) if words else ""
     if not word:
         return False
-    if _DOTTED.fullmatch(word) or _SECOND_HALF.search(before):
+    if _DOTTED.fullmatch(word) or _SECOND_HALF.search(before[-16:]):
         return True
     if _NAME.fullmatch(word):
         return False

@@ -130,7 +130,7 @@ class SentenceBoundary:
             return True
         if _LIST_NUMBER.fullmatch(line) or _LABEL.fullmatch(line):
             return True
-        inline = _INLINE_NUMBER.search(line)
+        inline = _INLINE_NUMBER.search(line, max(0, len(line) - 16))
         if inline and not self._ends_abbreviation(line[: inline.start()], inline[1]):
             return True
         return self._ends_abbreviation(line, ".")

@@ -17,6 +17,7 @@ from msi_engine.prompt.messages import (
 )
 
 Message = Mapping[str, str]
+Prompt = str | Sequence[Message] | Sequence[int]
 
 
 @dataclass(frozen=True)
