@@ -17,7 +17,6 @@ from msi_engine.prompt.messages import (
 )
 
 Message = Mapping[str, str]
-Prompt = str | Sequence[Message] | Sequence[int]
 
 
 @dataclass(frozen=True)
