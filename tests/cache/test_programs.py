@@ -37,7 +37,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "quantised": ("qwen3", {"kv_bits": 4, "kv_group_size": 32, "quantized_kv_start": 0}),
     "quantised on the way": (
         "qwen3",
-        {"kv_bits": 4, "kv_group_size": 32, "quantized_kv_start": 25},
+        {"kv_bits": 4, "kv_group_size": 32, "quantized_kv_start": 24},
     ),
     "chunked": ("llama4", {}),
     "state space": ("mamba2", {}),
