@@ -103,7 +103,7 @@ class Bundle:
         if self.config.short_circuit < 1 and len(counted) > 1:
             best = int(credences.argmax())
             if credences[best] > self.config.short_circuit:
-                self._keep_only(counted[best][0])
+                self._keep_only(*counted[best])
         return Stepped(
             segment=self.segment,
             step=step.number,
@@ -112,11 +112,15 @@ class Bundle:
             entropy=credence.entropy(credences),
         )
 
-    def _keep_only(self, survivor: PathState) -> None:
+    def _keep_only(self, survivor: PathState, num_tokens: int) -> None:
+        """Drop all others, as of the step at which the survivor had ``num_tokens`` tokens."""
         self.short_circuited = True
         for path in self.paths:
             if path is not survivor:
                 path.status = PathStatus.DROPPED
+        if num_tokens < len(survivor):  # since then it was judged beside paths that were gone
+            del survivor.signals[num_tokens:]
+            self._panel.score_pending([survivor], *self._texts)
 
     def drop_duplicates(self) -> list[Stepped]:
         """Of paths with equal text, keep the one with the most credence.

@@ -38,7 +38,7 @@ class ScorerPanel:
         """Bring the signals of every path up to its last token.
 
         Args:
-            paths: Paths with any number of unscored tokens.
+            paths: The paths that count, by index, with any number of unscored tokens.
             prompt: The prompt as text.
             committed: Text committed so far.
 
@@ -50,7 +50,10 @@ class ScorerPanel:
             return
         totals = [0.0] * len(pending)
         if self._scorers:
-            views = [_view(path, n + 1, prompt, committed) for path, n in pending]
+            views = [
+                _view(path, n + 1, prompt, committed, _others(path, n + 1, paths))
+                for path, n in pending
+            ]
             for name, (_, weight) in self._scorers.items():
                 values = self._call(name, views)
                 totals = [t + weight * v for t, v in zip(totals, values, strict=True)]
@@ -76,7 +79,14 @@ class ScorerPanel:
         return values
 
 
-def _view(path: PathState, n: int, prompt: str, committed: str) -> PathView:
+def _others(path: PathState, n: int, paths: Sequence[PathState]) -> tuple[str, ...]:
+    """The other segments when the live paths had ``n`` tokens: the same however late asked."""
+    return tuple(p.texts[min(n, len(p)) - 1] for p in paths if p is not path)
+
+
+def _view(
+    path: PathState, n: int, prompt: str, committed: str, others: tuple[str, ...]
+) -> PathView:
     return PathView(
         index=path.index,
         prompt=prompt,
@@ -85,4 +95,5 @@ def _view(path: PathState, n: int, prompt: str, committed: str) -> PathView:
         tokens=path.tokens[:n],
         logprob=path.logprob_at(n),
         finished=n == len(path) and path.status is PathStatus.WAITING,
+        others=others,
     )

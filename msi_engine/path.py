@@ -111,6 +111,8 @@ class PathView:
         tokens: Token ids of the segment.
         logprob: Sum of raw log-probabilities of the segment's tokens, nats.
         finished: True if the path has reached its boundary.
+        others: Segment texts of the other paths after the same number of tokens, by index. A
+            path that waits has its last text, one that was dropped before has none.
     """
 
     index: int
@@ -120,6 +122,7 @@ class PathView:
     tokens: tuple[int, ...]
     logprob: float
     finished: bool
+    others: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
