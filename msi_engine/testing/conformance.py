@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -76,7 +77,7 @@ def check_scorer(
     _same("K = 1 against a batch", views, scores, alone, tolerance)
     backwards = _score(scorer, views[::-1])[::-1]
     _same("the batch in another order", views, scores, backwards, tolerance)
-    renumbered = [_view(view, len(views) - i) for i, view in enumerate(views)]
+    renumbered = [replace(view, index=len(views) - i) for i, view in enumerate(views)]
     _same("other path indices", views, scores, _score(scorer, renumbered), tolerance)
     _check_isolation(factory, context, views, scores)
 
@@ -144,21 +145,10 @@ def _views(prompt: str, texts: Sequence[str]) -> list[PathView]:
                         tokens=tuple(segment.encode()[:512]),
                         logprob=-0.5 * len(segment),
                         finished=segment == text,
+                        others=tuple(texts[-3:]) if index % 2 else (),
                     )
                 )
     return views
-
-
-def _view(view: PathView, index: int) -> PathView:
-    return PathView(
-        index=index,
-        prompt=view.prompt,
-        committed=view.committed,
-        segment=view.segment,
-        tokens=view.tokens,
-        logprob=view.logprob,
-        finished=view.finished,
-    )
 
 
 def _shown(views: Sequence[PathView]) -> str:

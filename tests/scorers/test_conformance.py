@@ -7,10 +7,9 @@ import math
 
 import numpy as np
 import pytest
-from msi_scorers.length import LengthScorer
 
 from msi_engine import PathView, ScoreContext
-from msi_engine.plugins import find_scorers
+from msi_engine.plugins import find_scorers, plugin_report
 from msi_engine.testing import ConformanceError, check_scorer
 
 
@@ -104,6 +103,18 @@ class ByIndex(Right):
         return float(path.index)
 
 
+class ByOthersSeen(Right):
+    """Remembers the other paths of the last view that had any."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        self.seen = ()
+
+    def one(self, path):
+        self.seen = path.others or self.seen
+        return float(len(self.seen))
+
+
 class SharedState(Right):
     prompt = ""
 
@@ -131,6 +142,7 @@ WRONG = [
     (ByPlace, "in K = 1 against a batch"),
     (FailsAlone, "0 scores for 1 texts: ''"),
     (ByIndex, "in other path indices"),
+    (ByOthersSeen, "in a second call"),
     (SharedState, "in another generation"),
 ]
 
@@ -176,7 +188,25 @@ def test_rounding_of_a_batch_is_tolerated_and_more_is_not():
         check_scorer(Rounds, tolerance=1e-7)
 
 
-@pytest.mark.parametrize("options", [{}, {"target": 3}, {"target": 1, "unit": "tokens"}])
-def test_the_built_in_length_keeps_the_contract(options):
-    check_scorer(LengthScorer.of, options=options)
-    check_scorer(find_scorers(["length"], {})["length"], options=options)
+BUILT_IN = {
+    "agreement": [{}],
+    "length": [{}, {"target": 3}, {"target": 1, "unit": "tokens"}],
+    "regex": [
+        {"pattern": "[aeiou]", "count": 3},
+        {"pattern": " ?The.*", "match": "full", "scope": "text", "ignore_case": True},
+    ],
+    "repetition": [{}, {"n": 1}, {"n": 2, "scope": "segment"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [(name, options) for name, many in BUILT_IN.items() for options in many]
+)
+def test_the_built_in_scorers_keep_the_contract(name, options):
+    check_scorer(find_scorers([name], {})[name], options=options)
+
+
+def test_every_built_in_scorer_is_tried():
+    [own] = [status for status in plugin_report() if status.distribution == "llm-msi"]
+    assert own.error is None
+    assert set(own.scorers) == set(BUILT_IN)

@@ -1,0 +1,42 @@
+"""Words of a text, for scorers that compare or count them."""
+
+from __future__ import annotations
+
+import re
+
+# Scripts that put no space between words: there a character stands for a word.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+(?:['\u2019][^\W\d_{_UNSPACED}]+)*")
+_LAST = re.compile(rf"[^\W{_UNSPACED}]+(?:['\u2019][^\W\d_{_UNSPACED}]*)*\Z")
+
+
+def words(text: str) -> list[str]:
+    """The words of ``text`` in order, without case.
+
+    A word is a run of letters, digits and underscores, with the apostrophes inside it; in Thai,
+    Lao, Burmese, Khmer, Chinese and Japanese each character is one.
+    """
+    return _WORD.findall(text.casefold())
+
+
+def split_at_word(committed: str, segment: str) -> tuple[str, str]:
+    """Committed text and segment, so divided that no word lies across.
+
+    A word that the segment goes on with is taken from the committed text and given to it.
+    """
+    last = _LAST.search(committed) if segment[:1].isalnum() or segment[:1] in "'\u2019_" else None
+    if last is None or not segment:
+        return committed, segment
+    return committed[: last.start()], committed[last.start() :] + segment
+
+
+def last_words(text: str, count: int) -> str:
+    """The end of ``text`` with at most ``count`` of its words, separated by white space."""
+    if len(text) < 2 * count:  # a word and its space take two characters
+        return text
+    start = len(text)
+    for number, word in enumerate(re.finditer(r"\S+", text[::-1])):
+        if number == count:
+            break
+        start = len(text) - word.end()
+    return text[start:]
