@@ -53,11 +53,14 @@ def test_with_and_without_it_the_logits_are_the_same(monkeypatch: pytest.MonkeyP
     assert relative_error(with_hook, without) < 1e-5
 
 
-def test_it_is_used_for_ours_and_for_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["llama", "gpt_oss", "deepseek_v3", "gemma3n"])
+def test_it_is_used_for_ours_and_for_nobody_elses(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
     split = hook.split_attention
     monkeypatch.setattr(hook, "split_attention", lambda *a: (calls.append(1), split(*a))[1])
-    model = make("llama")
+    model = make(name)
     mx.eval(logits_of_a_fork(model))
     assert len(calls) == len(model.layers)
     other = make_prompt_cache(model)
