@@ -91,7 +91,7 @@ class Collapsed:
     Attributes:
         segment: Number of the segment, from 0.
         reason: The winner's boundary; ``majority`` for a winner cut off after alignment;
-            ``vote`` for a voted segment that is none of the paths.
+            ``vote`` for a voted segment that is none of the paths and does not end the answer.
         mode: Collapse mode that chose (``argmax`` where the vote guard refused a vote).
         winner: Index of the winning path; None if the voted segment is none of the paths.
         tokens: The committed segment.

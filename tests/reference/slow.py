@@ -103,12 +103,18 @@ class SlowDecoder:
         """Append a token, and see whether nothing can follow it."""
         path.tokens.append(token)
         path.logprobs.append(float(log_softmax(path.state.logits)[token]))
-        if token in self.vocabulary.eos_token_ids:
-            self._wait(path, "eos")
-        elif self.texts.stop_at([*self.answer.tokens, *path.tokens]) is not None:
-            self._wait(path, "stop")
-        elif len(self.answer.tokens) + len(path.tokens) >= self.config.max_tokens:
-            self._wait(path, "budget")
+        if ending := self._ending(path.tokens):
+            self._wait(path, ending)
+
+    def _ending(self, tokens: Sequence[int]) -> str | None:
+        """Why nothing can follow a segment, if so."""
+        if tokens[-1] in self.vocabulary.eos_token_ids:
+            return "eos"
+        if self.texts.stop_at([*self.answer.tokens, *tokens]) is not None:
+            return "stop"
+        if len(self.answer.tokens) + len(tokens) >= self.config.max_tokens:
+            return "budget"
+        return None
 
     def _test_boundaries(self, path: Path) -> None:
         if self.texts.is_complete(self.answer.tokens, path.tokens):
@@ -197,11 +203,13 @@ class SlowDecoder:
             mode = "argmax"
             tokens, winner = self._choose(mode, counted, shares)
         if winner is None:
-            reason, state = "vote", self._run(tokens)[1]
+            reason, state = self._ending(tokens) or "vote", self._run(tokens)[1]
         else:
             reason, state = winner.boundary or "majority", winner.state
         self._record(mode, reason, winner, tokens, dict(zip(map(id, counted), shares, strict=True)))
-        self._finish(tokens, reason)
+        self.answer.tokens += tokens
+        ends = {"eos": "eos", "stop": "stop", "budget": "length"}
+        self.answer.reason = ends.get(reason, "")
         return state
 
     def _choose(
@@ -264,16 +272,6 @@ class SlowDecoder:
                 tuple(shares.get(id(p), 0.0) for p in self.paths),
             )
         )
-
-    def _finish(self, tokens: tuple[int, ...], reason: str) -> None:
-        """Commit, and see whether the answer ends with it."""
-        self.answer.tokens += tokens
-        if tokens[-1] in self.vocabulary.eos_token_ids:
-            self.answer.reason = "eos"
-        elif self.texts.stop_at(self.answer.tokens) is not None:
-            self.answer.reason = "stop"
-        elif len(self.answer.tokens) >= self.config.max_tokens:
-            self.answer.reason = "length"
 
     # Small things
 
