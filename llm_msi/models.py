@@ -13,7 +13,7 @@ from llm.parts import StreamEvent
 from llm_msi.messages import ATTACHMENT_TYPES, chat_messages
 
 if TYPE_CHECKING:
-    from llm_msi.options import _Base as MSIOptions
+    from llm_msi.options import MSIOptions
     from msi_engine import DecodeConfig, Engine
     from msi_engine.events import Event
 

@@ -25,7 +25,7 @@ class OptionError(click.ClickException, ValueError):
     """An option that cannot be: one line at the terminal, a ValueError in Python."""
 
 
-class _Base(llm.Options):
+class MSIOptions(llm.Options):
     """What the options have beside their fields: parsing of strings and one-line errors."""
 
     def __init__(self, **values: Any) -> None:
@@ -188,4 +188,4 @@ _FIELDS: dict[str, Any] = {
     ),
 }
 
-Options: type[_Base] = create_model("Options", __base__=_Base, **_FIELDS)
+Options: type[MSIOptions] = create_model("Options", __base__=MSIOptions, **_FIELDS)
