@@ -6,12 +6,18 @@ their factories.
 
 from __future__ import annotations
 
-from msi_engine import hookimpl
-from msi_engine.hookspecs import RegisterScorer
+from typing import TYPE_CHECKING
+
+from msi_engine import ScoreContext, Scorer, hookimpl
+from msi_engine.hookspecs import RegisterBoundary, RegisterScorer
 from msi_scorers.agreement import AgreementScorer
 from msi_scorers.length import LengthOptions, LengthScorer
 from msi_scorers.regex import RegexOptions, RegexScorer
 from msi_scorers.repetition import RepetitionOptions, RepetitionScorer
+from msi_scorers.targets import ArchetypeOptions, RegisterOptions
+
+if TYPE_CHECKING:
+    from msi_engine.boundary import BoundaryPredicate
 
 
 @hookimpl
@@ -21,6 +27,12 @@ def register_scorers(register: RegisterScorer) -> None:
         "agreement",
         AgreementScorer.of,
         description="Prefers what the other paths say, too",
+    )
+    register(
+        "archetype",
+        _archetype,
+        description="Prefers text that agrees with a target archetype",
+        options=ArchetypeOptions,
     )
     register(
         "length",
@@ -35,8 +47,38 @@ def register_scorers(register: RegisterScorer) -> None:
         options=RegexOptions,
     )
     register(
+        "register",
+        _register,
+        description="Prefers text that sounds like a target: legal, news, casual, ...",
+        options=RegisterOptions,
+    )
+    register(
         "repetition",
         RepetitionScorer.of,
         description="Against n-grams that were there before",
         options=RepetitionOptions,
     )
+
+
+@hookimpl
+def register_boundaries(register: RegisterBoundary) -> None:
+    """Register every boundary of this package."""
+    register("register", _register_boundary, description="Where the register changes")
+
+
+def _archetype(context: ScoreContext) -> Scorer:
+    from msi_scorers.archetype import ArchetypeScorer
+
+    return ArchetypeScorer.of(context)
+
+
+def _register(context: ScoreContext) -> Scorer:
+    from msi_scorers.register import RegisterScorer
+
+    return RegisterScorer.of(context)
+
+
+def _register_boundary(language: str) -> BoundaryPredicate:
+    from msi_scorers.register_boundary import RegisterBoundary
+
+    return RegisterBoundary.of(language)

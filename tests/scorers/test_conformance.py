@@ -190,10 +190,16 @@ def test_rounding_of_a_batch_is_tolerated_and_more_is_not():
 
 BUILT_IN = {
     "agreement": [{}],
+    "archetype": [{"target": "tide"}, {"target": "bloom", "scope": "segment"}],
     "length": [{}, {"target": 3}, {"target": 1, "unit": "tokens"}],
     "regex": [
         {"pattern": "[aeiou]", "count": 3},
         {"pattern": " ?The.*", "match": "full", "scope": "text", "ignore_case": True},
+    ],
+    "register": [
+        {"target": "news"},
+        {"target": "casual", "scope": "segment", "window": 5},
+        {"example": "O wind, o sea!", "control": "shuffle"},
     ],
     "repetition": [{}, {"n": 1}, {"n": 2, "scope": "segment"}],
 }
