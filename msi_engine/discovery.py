@@ -52,18 +52,18 @@ class Provider:
         return self.entry_point.load()
 
 
-def discover() -> list[Provider]:
-    """Every plugin that is installed: MSI's own first, then by name. Imports none of them."""
+def discover(group: str = PROJECT) -> list[Provider]:
+    """Every entry point of a group: MSI's own first, then by name. Imports none of them."""
     found: dict[str, Provider] = {}
     for distribution in distributions():
-        for provider in _providers(distribution):
+        for provider in _providers(distribution, group):
             found.setdefault(provider.key, provider)  # the first on the path hides the others
     return sorted(found.values(), key=lambda p: (not p.is_own, p.key))
 
 
-def _providers(distribution: Distribution) -> list[Provider]:
+def _providers(distribution: Distribution, group: str) -> list[Provider]:
     try:
-        entry_points = [e for e in distribution.entry_points if e.group == PROJECT]
+        entry_points = [e for e in distribution.entry_points if e.group == group]
         if not entry_points:  # most have none, and reading their metadata takes longer
             return []
         name, version = distribution.metadata["Name"], distribution.version
