@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from msi_scorers.exemplars import measured_norms, read_exemplars
+from msi_scorers.exemplars import read_exemplars
+from msi_scorers.gallery import measured_norms
 
 
 def norms_table(path: str) -> str:

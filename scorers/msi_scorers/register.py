@@ -8,7 +8,7 @@ import numpy as np
 
 from msi_engine import PathView, ScoreContext
 from msi_engine.errors import ConfigError
-from msi_scorers.exemplars import Gallery, cosines, open_gallery
+from msi_scorers.gallery import Gallery, cosines, open_gallery
 from msi_scorers.targets import RegisterOptions, TargetOptions
 from msi_scorers.words import last_words
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from msi_engine.boundary import BoundaryContext
-from msi_scorers.exemplars import Gallery, cosines, open_gallery
+from msi_scorers.gallery import Gallery, cosines, open_gallery
 from msi_scorers.register import DEFAULT_FILE
 from msi_scorers.words import last_words
 
