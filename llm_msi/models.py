@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, closing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import llm
 from llm.parts import StreamEvent
@@ -15,7 +15,6 @@ from llm_msi.messages import ATTACHMENT_TYPES, chat_messages
 if TYPE_CHECKING:
     from llm_msi.options import MSIOptions
     from msi_engine import DecodeConfig, Engine
-    from msi_engine.events import Event
 
 
 class _LazyOptions:
@@ -73,7 +72,7 @@ class MSI(_Shared, llm.Model):
         with translated():
             engine, question, config = self._prepare(prompt)
             answer = Answer(engine.model_name, config, show_paths=wants_trace(prompt.options))
-            running = cast("Generator[Event]", engine.stream(question, config))
+            running = engine.stream(question, config)
             with answer.waiting(), closing(running) as events:
                 for event in events:
                     yield from answer.take(event)

@@ -1,4 +1,4 @@
-"""The bundle: the K paths of one segment, weighed (SPEC section 2).
+"""The bundle: the K paths of one segment, weighed.
 
 Weights of past steps can be settled late. Scorers may answer for several tokens at once, and what
 follows from the weights (entropies, the short circuit) is then worked out step by step as if they

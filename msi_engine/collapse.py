@@ -1,4 +1,4 @@
-"""Collapse: K segments become one (SPEC section 5). Pure; ties go to the lower index."""
+"""Collapse: K segments become one. Pure; ties go to the lower index."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Laws, and what is made of log-weights: credences, entropy, effective sample size.
 
-Pure float64 mathematics (SPEC section 3). Knows paths as numbers; nothing of text or models.
+Pure float64 mathematics (docs/decoder.md has the formulas). Knows paths as numbers; nothing of text
+or models.
 """
 
 from __future__ import annotations

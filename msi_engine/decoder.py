@@ -1,7 +1,7 @@
 """The decoder: K paths step together until a boundary, one is committed, K start again.
 
-A state machine (SPEC sections 2 to 6). It says which tokens to feed, is given next-token logits,
-and returns events; it loads no model and touches no cache. One round is
+A state machine (docs/decoder.md has its rules). It says which tokens to feed, is given next-token
+logits, and returns events; it loads no model and touches no cache. One round is
 
     draw a token for every live path -> feed -> boundaries -> weights -> collapse or draw again
 

@@ -6,7 +6,7 @@ Importing this module imports no MLX; loading a model does.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -138,7 +138,7 @@ class Engine:
         config: DecodeConfig | None = None,
         *,
         logits_processors: Sequence[LogitsProcessor] = (),
-        scorers: Mapping[str, ScorerFactory] | None = None,
+        scorer_factories: Mapping[str, ScorerFactory] | None = None,
         **options: Any,
     ) -> Generation:
         """Generate an answer.
@@ -148,8 +148,8 @@ class Engine:
             config: The options; preset ``default`` if None.
             logits_processors: mlx-lm logits processors, run on every path. They must be functions
                 of their arguments alone.
-            scorers: Factories of scorers that no plugin has registered; weights come from the
-                ``scorers`` option.
+            scorer_factories: Scorers that no plugin has registered, by name; their weights come
+                from the ``scorers`` option.
             **options: Single options over ``config``.
 
         Raises:
@@ -157,7 +157,7 @@ class Engine:
         """
         config = _merged(config, options)
         trace = Trace(self.model_name, config)
-        work = self._work(prompt, config, logits_processors, scorers)
+        work = self._work(prompt, config, logits_processors, scorer_factories)
         for event in ENGINE_THREAD.stream(work):
             trace.record(event)
         return Generation.of(trace)
@@ -168,15 +168,15 @@ class Engine:
         config: DecodeConfig | None = None,
         *,
         logits_processors: Sequence[LogitsProcessor] = (),
-        scorers: Mapping[str, ScorerFactory] | None = None,
+        scorer_factories: Mapping[str, ScorerFactory] | None = None,
         **options: Any,
-    ) -> Iterator[Event]:
+    ) -> Generator[Event]:
         """Generate, event by event; closing the iterator gives the generation up.
 
         Arguments and errors are those of `generate`. Options are checked at once, the rest at the
         first event.
         """
-        work = self._work(prompt, _merged(config, options), logits_processors, scorers)
+        work = self._work(prompt, _merged(config, options), logits_processors, scorer_factories)
         return ENGINE_THREAD.stream(work)
 
     async def agenerate(
@@ -185,13 +185,13 @@ class Engine:
         config: DecodeConfig | None = None,
         *,
         logits_processors: Sequence[LogitsProcessor] = (),
-        scorers: Mapping[str, ScorerFactory] | None = None,
+        scorer_factories: Mapping[str, ScorerFactory] | None = None,
         **options: Any,
     ) -> Generation:
         """`generate` for an event loop; cancelling the task gives the generation up."""
         config = _merged(config, options)
         trace = Trace(self.model_name, config)
-        work = self._work(prompt, config, logits_processors, scorers)
+        work = self._work(prompt, config, logits_processors, scorer_factories)
         async with contextlib.aclosing(ENGINE_THREAD.astream(work)) as events:
             async for event in events:
                 trace.record(event)
@@ -203,11 +203,11 @@ class Engine:
         config: DecodeConfig | None = None,
         *,
         logits_processors: Sequence[LogitsProcessor] = (),
-        scorers: Mapping[str, ScorerFactory] | None = None,
+        scorer_factories: Mapping[str, ScorerFactory] | None = None,
         **options: Any,
     ) -> AsyncGenerator[Event]:
         """`stream` for an event loop; close it (or cancel the task) to give up."""
-        work = self._work(prompt, _merged(config, options), logits_processors, scorers)
+        work = self._work(prompt, _merged(config, options), logits_processors, scorer_factories)
         return ENGINE_THREAD.astream(work)
 
     def _work(
@@ -215,12 +215,12 @@ class Engine:
         prompt: Prompt,
         config: DecodeConfig,
         logits_processors: Sequence[LogitsProcessor],
-        scorers: Mapping[str, ScorerFactory] | None,
-    ) -> Callable[[], Iterator[Event]]:
-        def events() -> Iterator[Event]:
+        scorer_factories: Mapping[str, ScorerFactory] | None,
+    ) -> Callable[[], Generator[Event]]:
+        def events() -> Generator[Event]:
             from msi_engine.session import Request, Session
 
-            request = Request(prompt, config, tuple(logits_processors), scorers or {})
+            request = Request(prompt, config, tuple(logits_processors), scorer_factories or {})
             return Session(self._loaded, self._vocabulary, self._keeper, request).events()
 
         return events

@@ -41,7 +41,7 @@ class PathState:
     """One path's segment: the tokens since the last collapse, and what they have cost.
 
     Sums are kept per token, so that a weight can be computed for any earlier moment: scorers may
-    answer late (SPEC section 2), and the weights must come out as if they had answered at once.
+    answer late, and the weights must come out as if they had answered at once.
 
     Attributes:
         index: Position among the K spawned paths; ties go to the lower index.

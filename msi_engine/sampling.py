@@ -90,7 +90,7 @@ def processed_logprobs(logits: np.ndarray) -> np.ndarray:
 
 
 class Proposal:
-    """The distribution that tokens inside a path are drawn from (SPEC sections 2 and 6).
+    """The distribution that tokens inside a path are drawn from.
 
     Args:
         config: Temperature, top_p, min_p, min_tokens_to_keep, xtc_*, top_k.

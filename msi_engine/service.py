@@ -13,14 +13,14 @@ import contextlib
 import queue
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from msi_engine.errors import CancelledError
 
 T = TypeVar("T")
-Work = Callable[[], Iterator[T]]
+Work = Callable[[], Generator[T, None, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Job(Generic[T]):
 
     def _run(self) -> None:
         values = self._work()
-        with contextlib.closing(values) as values:  # type: ignore[type-var]
+        with contextlib.closing(values) as values:
             for value in values:
                 self._check()
                 self._deliver(value)
@@ -94,7 +94,7 @@ class EngineThread:
                 atexit.register(self._shut_down)
             self._jobs.put(job)
 
-    def stream(self, work: Work[T]) -> Iterator[T]:
+    def stream(self, work: Work[T]) -> Generator[T]:
         """Run ``work`` and yield its values; closing the iterator gives the job up."""
         if threading.current_thread() is self._thread:
             yield from work()  # called by a job, say by a scorer that asks a model
@@ -134,7 +134,7 @@ class EngineThread:
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the engine thread and return its result."""
 
-        def once() -> Iterator[T]:
+        def once() -> Generator[T]:
             yield function()
 
         return next(iter(list(self.stream(once))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -37,13 +37,13 @@ class Request:
         prompt: Text, messages or token ids.
         config: Every option.
         logits_processors: mlx-lm logits processors, beside those of the options.
-        scorers: Factories of scorers that no plugin has registered, by name.
+        scorer_factories: Scorers that no plugin has registered, by name.
     """
 
     prompt: Prompt
     config: DecodeConfig
     logits_processors: Sequence[LogitsProcessor] = ()
-    scorers: Mapping[str, ScorerFactory] = field(default_factory=dict)
+    scorer_factories: Mapping[str, ScorerFactory] = field(default_factory=dict)
 
 
 class Session:
@@ -64,7 +64,7 @@ class Session:
         self._keeper = keeper
         self._request = request
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Generator[Event]:
         """Run the generation.
 
         One that ends leaves its cache for the next; one that fails or is given up does not.
@@ -127,7 +127,7 @@ class Session:
         )
 
     def _panel(self, prompt: EncodedPrompt, config: DecodeConfig) -> ScorerPanel:
-        factories = find_scorers(config.scorers, self._request.scorers)
+        factories = find_scorers(config.scorers, self._request.scorer_factories)
         return ScorerPanel(
             {
                 name: (factory(self._context(prompt, config, name)), config.scorers[name])

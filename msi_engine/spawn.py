@@ -1,4 +1,4 @@
-"""Spawn: the first tokens of K paths, drawn without replacement (SPEC section 6). Pure NumPy."""
+"""Spawn: the first tokens of K paths, drawn without replacement. Pure NumPy."""
 
 from __future__ import annotations
 

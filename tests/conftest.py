@@ -4,8 +4,12 @@ import os
 
 import pytest
 
+from msi_engine.model import prepare_backend
+
 # Other plugins of whoever runs the tests stay out; `llm` reads this when it is imported.
 os.environ["LLM_LOAD_PLUGINS"] = "llm-msi"
+
+prepare_backend()  # before any test module imports MLX
 
 
 @pytest.fixture(scope="session")

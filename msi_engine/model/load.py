@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,11 @@ def _load(path: Path, trust_remote_code: bool) -> tuple[Any, Any]:
         model, tokenizer = mlx_lm.load(
             str(path),
             lazy=True,
-            tokenizer_config={"trust_remote_code": trust_remote_code},
+            tokenizer_config={
+                "trust_remote_code": trust_remote_code,
+                # The engine compares the prompt with the context and says so in its own words.
+                "model_max_length": sys.maxsize,
+            },
             trust_remote_code=trust_remote_code,
         )[:2]
     except Exception as error:

@@ -156,7 +156,7 @@ class Slow:
         """Raises AssertionError where the two part, but for a tie."""
         config = DecodeConfig(**options)
         scorers = {"wit": lambda context: Wit()} if config.scorers else None
-        events = run(self._engine, self._tokens, config, scorers=scorers)
+        events = run(self._engine, self._tokens, config, scorer_factories=scorers)
         answer = ENGINE_THREAD.call(lambda: self._decode(config, events))
         collapses = sum(isinstance(e, Collapsed) for e in events)
         outcome = Outcome(len(answer.tokens), collapses, compare(events, answer))
