@@ -70,7 +70,7 @@ class RepetitionScorer:
     def _committed(self, text: str) -> tuple[list[str], frozenset[Ngram]]:
         """The last n - 1 words of committed text, and all its n-grams."""
         found, n = words(text), self.options.n
-        return found[len(found) - n + 1 :] if n > 1 else [], frozenset(_ngrams(found, n))
+        return found[max(0, len(found) - n + 1) :], frozenset(_ngrams(found, n))
 
 
 def _share(found: list[str], n: int, known: frozenset[Ngram]) -> float:
