@@ -56,6 +56,8 @@ def our_probabilities(logits: np.ndarray, options: dict[str, Any]) -> np.ndarray
 
 def nothing_is_borderline(logits: np.ndarray, options: dict[str, Any]) -> bool:
     """False where float32 rounding alone decides what a filter keeps."""
+    if np.diff(np.unique(logits[np.isfinite(logits)])).min(initial=1) < 1e-5:
+        return False
     probs = np.sort(np.exp(processed_logprobs(logits)).astype(np.float64))[::-1]
     edges = [np.cumsum(probs) - options["top_p"]] if options.get("top_p") else []
     if options.get("min_p"):
@@ -107,7 +109,7 @@ def arranged(logits: list[float], options: dict[str, Any]) -> tuple[np.ndarray, 
     return row, any(has_tie_at(row, rank) for rank in ranks)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, derandomize=True)
 @given(LOGITS, OPTIONS)
 def test_filters_keep_and_weigh_what_those_of_mlx_lm_do(
     logits: list[float], options: dict[str, Any]
@@ -117,7 +119,7 @@ def test_filters_keep_and_weigh_what_those_of_mlx_lm_do(
     check_equal(our_probabilities(row, options), theirs, any_of_equals=taste)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=400, deadline=None, derandomize=True)
 @given(LOGITS, OPTIONS, st.sampled_from([0.0, 0.073, 0.31, 0.5]), st.sampled_from([0.2, 0.5, 1.0]))
 def test_xtc_is_mixed_with_its_coin_summed_out(
     logits: list[float], options: dict[str, Any], threshold: float, probability: float
