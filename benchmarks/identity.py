@@ -87,6 +87,7 @@ def single(engine: Engine, num_prompts: int, max_tokens: int) -> None:
 
 def paths(engine: Engine, widths: Iterable[int], num_prompts: int, max_tokens: int) -> None:
     print(f"\nK > 1 against the slow reference, {num_prompts} prompts x {max_tokens} tokens")
+    header()
     cells: dict[str, list[Outcome | AssertionError]] = {}
     for number, prompt in enumerate(PROMPTS[:num_prompts]):
         start = time.perf_counter()
@@ -97,8 +98,9 @@ def paths(engine: Engine, widths: Iterable[int], num_prompts: int, max_tokens: i
                     options = {"k": k, "law": law, "collapse": mode, "max_tokens": max_tokens}
                     options |= VARIATIONS[number % len(VARIATIONS)]
                     cells.setdefault(f"K = {k}  {law:9}  {mode}", []).append(attempt(slow, options))
-        print(f"  prompt {number + 1}: {time.perf_counter() - start:.0f} s", flush=True)
-    header()
+        elapsed = time.perf_counter() - start
+        report(f"prompt {number + 1} ({elapsed:.0f} s)", [o[-1] for o in cells.values()])
+    print()
     for label, outcomes in cells.items():
         report(label, outcomes)
 
