@@ -53,7 +53,7 @@ def feature_space(name: str) -> FeatureSpace:
     providers = [p for p in discover(GROUP) if is_enabled(p)]
     found = [p for p in providers if p.entry_point.name == name]
     if not found:
-        known = ", ".join(["register", *(p.entry_point.name for p in providers)])
+        known = ", ".join(dict.fromkeys(["register", *(p.entry_point.name for p in providers)]))
         raise ConfigError(f"no feature space {name!r}; there are {known}")
     if len(found) > 1:
         both = " and ".join(map(str, found))
