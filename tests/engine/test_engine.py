@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 from concurrent.futures import ThreadPoolExecutor
 
@@ -219,11 +220,13 @@ def test_bad_requests_are_one_line_errors(engine, caplog):
 
 
 def test_the_budget_is_what_the_context_leaves(engine):
-    room = 5
-    tokens = (engine.tokenizer.encode("word " * engine.context_length))[: engine.context_length]
-    answer = engine.generate(tokens[: len(tokens) - room], k=1, max_tokens=100)
+    prompt, room = engine.tokenizer.encode(STORY), 5
+    loaded = dataclasses.replace(engine._loaded, context_length=len(prompt) + room)
+    answer = Engine(loaded).generate(prompt, k=1, max_tokens=100)
     assert answer.stats.output_tokens == room
     assert answer.finish_reason == "length"
+    with pytest.raises(PromptError, match=f"{len(prompt) + room} tokens"):
+        Engine(loaded).generate(prompt + prompt[:room], k=1)
 
 
 def test_counts_beyond_the_vocabulary_are_no_filter(engine):
