@@ -24,8 +24,11 @@ def split_at_word(committed: str, segment: str) -> tuple[str, str]:
 
     A word that the segment goes on with is taken from the committed text and given to it.
     """
-    last = _LAST.search(committed) if segment[:1].isalnum() or segment[:1] in "'\u2019_" else None
-    if last is None or not segment:
+    if not (segment[:1].isalnum() or segment[:1] in ("'", "\u2019", "_")):
+        return committed, segment
+    space = max(committed.rfind(" "), committed.rfind("\n"))  # a search takes time in a long text
+    last = _LAST.search(committed, space + 1)
+    if last is None:
         return committed, segment
     return committed[: last.start()], committed[last.start() :] + segment
 
