@@ -30,7 +30,6 @@ _LISTS = {
         brought built bought caught chose drew drove ate fell fought flew grew held kept knew led
         left lost met paid ran rose sold sent shot sang sat spoke spent stood stole swam taught
         told thought threw understood woke wore won wrote broke heard laid lay slept""",
-    "be_forms": "am is are was were be been being isn't aren't wasn't weren't",
     "auxiliaries": """is are was were be been being am have has had having do does did can could
         may might must shall should will would""",
     "prepositions": """about above across after against along among around at before behind below

@@ -25,9 +25,7 @@ Measure = Callable[[TakenApart], float]
 
 # Lists of words whose share is a feature by itself; the others serve the features below.
 COUNTED_LISTS = tuple(
-    name
-    for name in LEXICON
-    if name not in ("irregular_past", "be_forms", "auxiliaries", "imperatives")
+    name for name in LEXICON if name not in ("irregular_past", "auxiliaries", "imperatives")
 )
 
 # Counted in the text in small letters.
