@@ -119,7 +119,7 @@ class Bundle:
             if path is not survivor:
                 path.status = PathStatus.DROPPED
         if num_tokens < len(survivor):  # since then it was judged beside paths that were gone
-            del survivor.signals[num_tokens:]
+            survivor.forget_scores(num_tokens)
             self._panel.score_pending([survivor], *self._texts)
 
     def drop_duplicates(self) -> list[Stepped]:
@@ -160,6 +160,10 @@ class Bundle:
     def _credences(self, paths: list[PathState]) -> np.ndarray:
         return credence.normalize([self._law(p, len(p)) for p in paths])
 
+    def credences_without(self, scorer: str) -> np.ndarray:
+        """Credences of `counted` had a scorer been silent."""
+        return self._credences([self._panel.without(scorer, p) for p in self.counted])
+
     def majority_waits(self) -> bool:
         """True when the waiting paths hold the majority, or everybody waits."""
         if not self.live:
@@ -184,7 +188,7 @@ class Bundle:
             credence=share,
             log_weight=self._law(path, scored) if scored else float("-inf"),
             logprob=path.logprob_at(len(path)),
-            signals=dict(path.last_signals),
+            signals={name: values[-1] for name, values in path.scores.items()},
             status=str(path.status),
             boundary=path.boundary,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,6 +59,45 @@ def minimum_bayes_risk(texts: Sequence[str], credences: np.ndarray, similarity: 
     if not (others > 0).all():  # one path has all the weight: there is nobody to agree with
         return argmax(credences)
     return int(np.argmax(scores @ credences / others))
+
+
+class Choice:
+    """The collapse of one bundle, which may be asked what it would be under other credences.
+
+    Args:
+        mode: ``argmax``, ``sample``, ``token_vote`` or ``mbr``.
+        segments: Token ids of each candidate.
+        texts: Their texts.
+        similarity: Of texts; computed once, and only by `mbr`.
+        stream: Makes the randomness of `sample`, the same each time.
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        segments: Sequence[tuple[int, ...]],
+        texts: Sequence[str],
+        similarity: Similarity,
+        stream: Callable[[], np.random.Generator],
+    ) -> None:
+        self._mode = mode
+        self._segments = segments
+        self._texts = texts
+        self._stream = stream
+        self._similarity = functools.cache(lambda: similarity(texts))
+
+    def segment(self, credences: np.ndarray) -> tuple[int, ...]:
+        """The segment that these credences choose; by vote it may be none of the candidates."""
+        if self._mode == "token_vote":
+            return token_vote(self._segments, credences)
+        return self._segments[self._position(credences)]
+
+    def _position(self, credences: np.ndarray) -> int:
+        if self._mode == "sample":
+            return sample(credences, self._stream())
+        if self._mode == "mbr":
+            return minimum_bayes_risk(self._texts, credences, lambda _: self._similarity())
+        return argmax(credences)
 
 
 def chrf_similarity(texts: Sequence[str]) -> np.ndarray:

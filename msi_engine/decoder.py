@@ -65,7 +65,10 @@ class Decoder:
     ) -> None:
         self.config = config
         self.stats = Stats(
-            prompt_tokens=len(prompt_tokens), scorer_calls=panel.calls, scorer_s=panel.seconds
+            prompt_tokens=len(prompt_tokens),
+            scorer_calls=panel.calls,
+            scorer_s=panel.seconds,
+            decided=dict.fromkeys(panel.names, 0),
         )
         self.tokens: list[int] = []
         self.text = ""
@@ -88,6 +91,7 @@ class Decoder:
         self._rows: dict[int, NextToken] = {}  # next-token logits by path
         self._align_left: int | None = None  # greedy tokens left to stragglers
         self._vote: Vote | None = None
+        self._decided: tuple[str, ...] = ()  # scorers that decided the collapse
 
     @property
     def seed(self) -> int:
@@ -222,22 +226,22 @@ class Decoder:
 
     def _collapse(self) -> Feed | None:
         self._events += self._bundle.settle()
-        counted, shares = self._bundle.counted, self._bundle.credences()
+        bundle, counted, shares = self._bundle, self._bundle.counted, self._bundle.credences()
         mode = self.config.effective_collapse
-        best = collapse.argmax(shares)
-        if mode == "token_vote":
-            voted = collapse.token_vote([p.tokens for p in counted], shares)
-            same = [i for i, p in enumerate(counted) if p.tokens == voted]
-            if not same:
-                return self._begin_vote(voted, counted[best])
-            best = same[0]
-        elif mode == "sample":
-            stream = self._drawer.collapse_stream(self._bundle.segment)
-            best = collapse.sample(shares, stream)
-        elif mode == "mbr":
-            texts = [p.text for p in counted]
-            best = collapse.minimum_bayes_risk(texts, shares, self._similarity)
-        return self._commit(counted[best], self._rows.get(counted[best].index), mode)
+        choice = collapse.Choice(
+            mode,
+            [p.tokens for p in counted],
+            [p.text for p in counted],
+            self._similarity,
+            lambda: self._drawer.collapse_stream(bundle.segment),
+        )
+        chosen = choice.segment(shares)
+        others = {n: choice.segment(bundle.credences_without(n)) for n in self._panel.names}
+        self._decided = tuple(name for name, other in others.items() if other != chosen)
+        winner = next((p for p in counted if p.tokens == chosen), None)
+        if winner is None:
+            return self._begin_vote(chosen, counted[collapse.argmax(shares)])
+        return self._commit(winner, self._rows.get(winner.index), mode)
 
     def _begin_vote(self, tokens: tuple[int, ...], fallback: PathState) -> Feed:
         """Run the voted segment on a branch of its own: it is none of the paths."""
@@ -273,9 +277,12 @@ class Decoder:
                 paths=bundle.reports(),
                 effective_sample_size=credence.effective_sample_size(bundle.credences()),
                 note=note or ("short circuit" if bundle.short_circuited else None),
+                decided=self._decided,
             )
         )
         self.stats.collapses += 1
+        for name in self._decided:
+            self.stats.decided[name] += 1
         self.tokens += winner.tokens
         self.text += winner.text
         self._detokenizer = self._detokenizers[winner.index]

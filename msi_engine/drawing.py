@@ -77,8 +77,8 @@ class Drawer:
         return draws
 
     def collapse_stream(self, segment: int) -> np.random.Generator:
-        """Randomness for choosing a path."""
-        return self._stream(segment, _COLLAPSE)
+        """Randomness for choosing a path; the same at every call."""
+        return self._generator(segment, _COLLAPSE)
 
     def _single(self, row: NextToken) -> Draw:
         return row.draw(row.sampled, self._proposal.log_q(row, row.sampled))
@@ -99,5 +99,8 @@ class Drawer:
     def _stream(self, segment: int, number: int) -> np.random.Generator:
         key = (segment, number)
         if key not in self._streams:
-            self._streams[key] = np.random.default_rng([self.seed, segment, number])
+            self._streams[key] = self._generator(segment, number)
         return self._streams[key]
+
+    def _generator(self, segment: int, number: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, segment, number])

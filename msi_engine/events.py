@@ -99,6 +99,7 @@ class Collapsed:
         paths: Every path of the segment.
         effective_sample_size: 1 / sum of squared credences.
         note: What a reader of the trace should know, or None (vote guard, short circuit).
+        decided: Scorers without which another segment would have been chosen.
     """
 
     segment: int
@@ -110,6 +111,7 @@ class Collapsed:
     paths: tuple[PathReport, ...]
     effective_sample_size: float
     note: str | None = None
+    decided: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,7 @@ class Stats:
         peak_cache_bytes: Most bytes that the key-value cache held.
         scorer_calls: Calls of each scorer.
         scorer_s: Seconds in each scorer.
+        decided: Collapses that each scorer decided. One that decided none did nothing.
         prompt_s: Seconds until the first token was drawn.
         decode_s: Seconds from then on.
     """
@@ -152,6 +155,7 @@ class Stats:
     peak_cache_bytes: int = 0
     scorer_calls: dict[str, int] = field(default_factory=dict)
     scorer_s: dict[str, float] = field(default_factory=dict)
+    decided: dict[str, int] = field(default_factory=dict)
     prompt_s: float = 0.0
     decode_s: float = 0.0
 

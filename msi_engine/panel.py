@@ -6,6 +6,7 @@ encodes one batch; the sum over scorers is taken in the order the user gave.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,17 @@ class ScorerPanel:
     def __bool__(self) -> bool:
         return bool(self._scorers)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The scorers, in the order the user gave."""
+        return tuple(self._scorers)
+
+    def without(self, name: str, path: PathState) -> PathState:
+        """The path as it would stand had scorer ``name`` been silent."""
+        weight, scores = self._scorers[name][1], path.scores[name]
+        signals = [s - weight * v for s, v in zip(path.signals, scores, strict=True)]
+        return dataclasses.replace(path, signals=signals)
+
     def score_pending(self, paths: Sequence[PathState], prompt: str, committed: str) -> None:
         """Bring the signals of every path up to its last token.
 
@@ -58,7 +70,7 @@ class ScorerPanel:
                 values = self._call(name, views)
                 totals = [t + weight * v for t, v in zip(totals, values, strict=True)]
                 for (path, _), value in zip(pending, values, strict=True):
-                    path.last_signals[name] = value
+                    path.scores.setdefault(name, []).append(value)
         for (path, _), total in zip(pending, totals, strict=True):
             path.signals.append(total)
 

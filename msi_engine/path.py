@@ -50,7 +50,7 @@ class PathState:
         cum_logprob: Sum of raw log-probabilities up to each token, float64 nats.
         cum_log_q: Sum of drawing log-probabilities up to each token, float64 nats.
         signals: Weighted signal sum_j lambda_j phi_j(t) after each token, as far as scored, nats.
-        last_signals: Each scorer's last value, unweighted.
+        scores: Each scorer's value after each token, unweighted, as far as scored.
         status: Live, waiting or dropped.
         boundary: Why the path waits (``sentence``, ``paragraph``, ``length``, ``eos``, ``stop``,
             ``budget``, or a third party's name), else None.
@@ -63,7 +63,7 @@ class PathState:
     cum_logprob: list[float] = field(default_factory=list)
     cum_log_q: list[float] = field(default_factory=list)
     signals: list[float] = field(default_factory=list)
-    last_signals: dict[str, float] = field(default_factory=dict)
+    scores: dict[str, list[float]] = field(default_factory=dict)
     status: PathStatus = PathStatus.LIVE
     boundary: str | None = None
     complete: bool = True
@@ -75,6 +75,11 @@ class PathState:
         self.complete = complete
         self.cum_logprob.append(self.logprob_at(len(self.cum_logprob)) + draw.logprob)
         self.cum_log_q.append((self.cum_log_q[-1] if self.cum_log_q else 0.0) + draw.log_q)
+
+    def forget_scores(self, num_tokens: int) -> None:
+        """Take back what scorers said of more than the first ``num_tokens`` tokens."""
+        for values in (self.signals, *self.scores.values()):
+            del values[num_tokens:]
 
     def wait(self, boundary: str) -> None:
         """Mark the path as having reached ``boundary``."""

@@ -84,6 +84,7 @@ class Trace:
             "effective_sample_size": collapse.effective_sample_size,
             "entropy": [round(e, 6) for e in self._entropies.get(collapse.segment, [])],
             "note": collapse.note,
+            "decided": collapse.decided,
             "paths": [path(p) for p in collapse.paths],
         }
 
