@@ -7,7 +7,7 @@ import re
 # Scripts that put no space between words: there a character stands for a word.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+(?:['\u2019][^\W\d_{_UNSPACED}]+)*")
-_LAST = re.compile(rf"[^\W{_UNSPACED}]+(?:['\u2019][^\W\d_{_UNSPACED}]*)*\Z")
+_LAST = re.compile(rf"[^\s{_UNSPACED}]*\Z")  # what no white space or unspaced character divides
 
 
 def words(text: str) -> list[str]:
@@ -28,9 +28,8 @@ def split_at_word(committed: str, segment: str) -> tuple[str, str]:
         return committed, segment
     space = max(committed.rfind(" "), committed.rfind("\n"))  # a search takes time in a long text
     last = _LAST.search(committed, space + 1)
-    if last is None:
-        return committed, segment
-    return committed[: last.start()], committed[last.start() :] + segment
+    start = last.start() if last else len(committed)
+    return committed[:start], committed[start:] + segment
 
 
 def last_words(text: str, count: int) -> str:
