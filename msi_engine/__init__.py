@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from msi_engine.config import PRESETS, DecodeConfig
+from msi_engine.evidence import Embedder, Evidence
 from msi_engine.path import PathView
 from msi_engine.plugins import hookimpl
 from msi_engine.scorer import ScoreContext, Scorer
@@ -22,7 +23,9 @@ __version__ = "0.1.0"
 __all__ = [
     "PRESETS",
     "DecodeConfig",
+    "Embedder",
     "Engine",
+    "Evidence",
     "Generation",
     "PathView",
     "ScoreContext",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msi_engine.config import DecodeConfig
 from msi_engine.errors import DecodeError
 from msi_engine.events import Event, Stats
+from msi_engine.evidence import Embedder, Evidence, as_evidence
 from msi_engine.model import LoadedModel, OnProgress, load_model, resolve
 from msi_engine.scorer import ScorerFactory
 from msi_engine.service import ENGINE_THREAD
@@ -60,6 +61,15 @@ class Generation:
     def summary(self) -> dict[str, Any]:
         """The compact trace, plain JSON."""
         return self.trace.summary()
+
+
+@dataclass(frozen=True, slots=True)
+class _Signals:
+    """What a caller gives for the scorers."""
+
+    scorer_factories: Mapping[str, ScorerFactory]
+    evidence: tuple[Evidence, ...]
+    embedder: Embedder | None
 
 
 class Engine:
@@ -139,6 +149,8 @@ class Engine:
         *,
         logits_processors: Sequence[LogitsProcessor] = (),
         scorer_factories: Mapping[str, ScorerFactory] | None = None,
+        evidence: Any = None,
+        embedder: Embedder | None = None,
         **options: Any,
     ) -> Generation:
         """Generate an answer.
@@ -150,6 +162,9 @@ class Engine:
                 of their arguments alone.
             scorer_factories: Scorers that no plugin has registered, by name; their weights come
                 from the ``scorers`` option.
+            evidence: Passages that scorers hold the answer to: texts, `msi_engine.Evidence`, or
+                documents with ``page_content`` and ``metadata``. They do not enter the prompt.
+            embedder: What embeds texts for the scorers. None: a scorer that can find one does.
             **options: Single options over ``config``.
 
         Raises:
@@ -157,7 +172,8 @@ class Engine:
         """
         config = _merged(config, options)
         trace = Trace(self.model_name, config)
-        work = self._work(prompt, config, logits_processors, scorer_factories)
+        signals = _Signals(scorer_factories or {}, as_evidence(evidence), embedder)
+        work = self._work(prompt, config, logits_processors, signals)
         for event in ENGINE_THREAD.stream(work):
             trace.record(event)
         return Generation.of(trace)
@@ -169,6 +185,8 @@ class Engine:
         *,
         logits_processors: Sequence[LogitsProcessor] = (),
         scorer_factories: Mapping[str, ScorerFactory] | None = None,
+        evidence: Any = None,
+        embedder: Embedder | None = None,
         **options: Any,
     ) -> Generator[Event]:
         """Generate, event by event; closing the iterator gives the generation up.
@@ -176,7 +194,8 @@ class Engine:
         Arguments and errors are those of `generate`. Options are checked at once, the rest at the
         first event.
         """
-        work = self._work(prompt, _merged(config, options), logits_processors, scorer_factories)
+        signals = _Signals(scorer_factories or {}, as_evidence(evidence), embedder)
+        work = self._work(prompt, _merged(config, options), logits_processors, signals)
         return ENGINE_THREAD.stream(work)
 
     async def agenerate(
@@ -186,12 +205,15 @@ class Engine:
         *,
         logits_processors: Sequence[LogitsProcessor] = (),
         scorer_factories: Mapping[str, ScorerFactory] | None = None,
+        evidence: Any = None,
+        embedder: Embedder | None = None,
         **options: Any,
     ) -> Generation:
         """`generate` for an event loop; cancelling the task gives the generation up."""
         config = _merged(config, options)
         trace = Trace(self.model_name, config)
-        work = self._work(prompt, config, logits_processors, scorer_factories)
+        signals = _Signals(scorer_factories or {}, as_evidence(evidence), embedder)
+        work = self._work(prompt, config, logits_processors, signals)
         async with contextlib.aclosing(ENGINE_THREAD.astream(work)) as events:
             async for event in events:
                 trace.record(event)
@@ -204,10 +226,13 @@ class Engine:
         *,
         logits_processors: Sequence[LogitsProcessor] = (),
         scorer_factories: Mapping[str, ScorerFactory] | None = None,
+        evidence: Any = None,
+        embedder: Embedder | None = None,
         **options: Any,
     ) -> AsyncGenerator[Event]:
         """`stream` for an event loop; close it (or cancel the task) to give up."""
-        work = self._work(prompt, _merged(config, options), logits_processors, scorer_factories)
+        signals = _Signals(scorer_factories or {}, as_evidence(evidence), embedder)
+        work = self._work(prompt, _merged(config, options), logits_processors, signals)
         return ENGINE_THREAD.astream(work)
 
     def _work(
@@ -215,12 +240,19 @@ class Engine:
         prompt: Prompt,
         config: DecodeConfig,
         logits_processors: Sequence[LogitsProcessor],
-        scorer_factories: Mapping[str, ScorerFactory] | None,
+        signals: _Signals,
     ) -> Callable[[], Generator[Event]]:
         def events() -> Generator[Event]:
             from msi_engine.session import Request, Session
 
-            request = Request(prompt, config, tuple(logits_processors), scorer_factories or {})
+            request = Request(
+                prompt,
+                config,
+                tuple(logits_processors),
+                signals.scorer_factories,
+                signals.evidence,
+                signals.embedder,
+            )
             return Session(self._loaded, self._vocabulary, self._keeper, request).events()
 
         return events

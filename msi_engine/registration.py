@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _REQUIREMENTS = ("embeddings", "evidence")
-_PROVIDED: tuple[str, ...] = ()  # of the requirements, what a `ScoreContext` holds
+_HELP = {
+    "embeddings": 'an embedder: give one as `embedder`, or: pip install "llm-msi[rag]"',
+    "evidence": "evidence, which is none or blank: give passages as `evidence`, or in llm "
+    "-o docs FILES, -o collection NAME, -f or -a",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,10 @@ class OfferedScorer:
             ConfigError: If its options are not valid, or it requires what there is not.
             ScorerError: If its factory fails.
         """
-        missing = [what for what in self.requires if what not in _PROVIDED]
+        there = {"embeddings": context.embedder is not None, "evidence": bool(context.evidence)}
+        missing = [_HELP[what] for what in self.requires if not there[what]]
         if missing:
-            raise ConfigError(
-                f"scorer {self.name!r} requires {' and '.join(missing)}, which this version of "
-                "MSI does not provide; leave the scorer out"
-            )
+            raise ConfigError(f"scorer {self.name!r} needs {'; and '.join(missing)}")
         context = replace(context, options=self._validated(dict(context.options)))
         try:
             scorer = self.factory(context)

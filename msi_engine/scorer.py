@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from msi_engine.evidence import Embedder, Evidence
 from msi_engine.path import PathView
 
 SCORER_API = 1
@@ -22,10 +23,17 @@ class ScoreContext:
     Attributes:
         prompt: The prompt as text.
         options: The user's options for this scorer, from ``scorer_options``.
+        question: What the user asks: the last user message, or the whole prompt where there are
+            no messages.
+        evidence: The passages that the answer is to be held to; none is blank.
+        embedder: What embeds texts, if the caller has given one.
     """
 
     prompt: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    question: str = ""
+    evidence: tuple[Evidence, ...] = ()
+    embedder: Embedder | None = None
 
 
 @runtime_checkable

@@ -17,12 +17,13 @@ from msi_engine.config import DecodeConfig
 from msi_engine.decoder import Decoder
 from msi_engine.errors import PromptError
 from msi_engine.events import Event, Prefilled
+from msi_engine.evidence import Embedder, Evidence
 from msi_engine.model import LoadedModel
 from msi_engine.options import fit_to_vocabulary, penalties, sampler
 from msi_engine.panel import ScorerPanel
 from msi_engine.plugins import find_scorers, load_boundaries
 from msi_engine.prefix import PrefixKeeper
-from msi_engine.prompt import EncodedPrompt, Prompt, encode_prompt
+from msi_engine.prompt import EncodedPrompt, Prompt, encode_prompt, last_question
 from msi_engine.runner import LogitsProcessor, Runner, SingleRunner
 from msi_engine.sampling import Proposal
 from msi_engine.scorer import ScoreContext, ScorerFactory
@@ -38,12 +39,16 @@ class Request:
         config: Every option.
         logits_processors: mlx-lm logits processors, beside those of the options.
         scorer_factories: Scorers that no plugin has registered, by name.
+        evidence: Passages for the scorers.
+        embedder: What embeds texts for the scorers.
     """
 
     prompt: Prompt
     config: DecodeConfig
     logits_processors: Sequence[LogitsProcessor] = ()
     scorer_factories: Mapping[str, ScorerFactory] = field(default_factory=dict)
+    evidence: tuple[Evidence, ...] = ()
+    embedder: Embedder | None = None
 
 
 class Session:
@@ -136,7 +141,13 @@ class Session:
         )
 
     def _context(self, prompt: EncodedPrompt, config: DecodeConfig, name: str) -> ScoreContext:
-        return ScoreContext(prompt=prompt.text, options=config.scorer_options.get(name, {}))
+        return ScoreContext(
+            prompt=prompt.text,
+            options=config.scorer_options.get(name, {}),
+            question=last_question(self._request.prompt, prompt.text),
+            evidence=self._request.evidence,
+            embedder=self._request.embedder,
+        )
 
     def _runner(self, cache: SharedPrefixCache, decoder: Decoder, config: DecodeConfig) -> Runner:
         processors = [*penalties(config), *self._request.logits_processors]

@@ -6,6 +6,13 @@ becomes a control token. See `encode` for the forms of a prompt and `control` fo
 """
 
 from msi_engine.prompt.control import control_token_ids
-from msi_engine.prompt.encode import EncodedPrompt, Message, Prompt, encode_prompt
+from msi_engine.prompt.encode import EncodedPrompt, Message, Prompt, encode_prompt, last_question
 
-__all__ = ["EncodedPrompt", "Message", "Prompt", "control_token_ids", "encode_prompt"]
+__all__ = [
+    "EncodedPrompt",
+    "Message",
+    "Prompt",
+    "control_token_ids",
+    "encode_prompt",
+    "last_question",
+]

@@ -74,6 +74,13 @@ def encode_prompt(
     return _encode_chat(tokenizer, messages, dict(template_options or {}))
 
 
+def last_question(prompt: Prompt, text: str) -> str:
+    """What the user asks: the last user message, or the whole ``text`` where there are none."""
+    messages = [item for item in prompt if isinstance(item, Mapping)]
+    asked = [str(m.get("content")) for m in messages if m.get("role") == "user"]
+    return asked[-1] if asked else text
+
+
 def _encode_text(tokenizer: Any, text: str) -> EncodedPrompt:
     if not text:
         raise PromptError("the prompt is empty; give it a text")

@@ -13,10 +13,12 @@ Needs neither MLX nor a model file nor a test framework.
 
 from msi_engine.testing.conformance import ConformanceError, check_scorer
 from msi_engine.testing.driver import ToyRunner, drive, make_toy_decoder, run_toy
+from msi_engine.testing.embedder import ToyEmbedder
 from msi_engine.testing.toy import ToyModel, ToyTokenizer
 
 __all__ = [
     "ConformanceError",
+    "ToyEmbedder",
     "ToyModel",
     "ToyRunner",
     "ToyTokenizer",

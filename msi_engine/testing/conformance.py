@@ -12,6 +12,7 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
+from msi_engine.evidence import Embedder, as_evidence
 from msi_engine.path import PathView
 from msi_engine.scorer import ScoreContext, Scorer, ScorerFactory
 
@@ -44,6 +45,8 @@ def check_scorer(
     *,
     options: Mapping[str, Any] | None = None,
     prompt: str = PROMPT,
+    evidence: Sequence[Any] = (),
+    embedder: Embedder | None = None,
     texts: Sequence[str] = TEXTS,
     tolerance: float = 1e-5,
 ) -> None:
@@ -58,6 +61,8 @@ def check_scorer(
         factory: As it is registered.
         options: As the scorer would find them in ``ScoreContext.options``.
         prompt: The prompt.
+        evidence: Passages, for a scorer that needs them.
+        embedder: An embedder, for a scorer that needs one, such as `ToyEmbedder`.
         texts: Segments to try. Each is tried after two different committed texts.
         tolerance: Most that a score may differ between batches (rounding of a model's batch).
 
@@ -66,7 +71,13 @@ def check_scorer(
     """
     if not texts:
         raise ValueError("there are no texts to try; give at least one")
-    context = ScoreContext(prompt=prompt, options=dict(options or {}))
+    context = ScoreContext(
+        prompt=prompt,
+        options=dict(options or {}),
+        question=prompt,
+        evidence=as_evidence(evidence),
+        embedder=embedder,
+    )
     scorer = _make(factory, context)
     views = _views(prompt, texts)
     scores = _score(scorer, views)
@@ -88,7 +99,7 @@ def _check_isolation(
     """Two generations at once: what one's scorer has seen must not show in the other's."""
     scorer = _make(factory, context)
     prompt = f"{context.prompt} And why is the sky blue?"
-    other = _make(factory, ScoreContext(prompt=prompt, options=context.options))
+    other = _make(factory, replace(context, prompt=prompt, question=prompt))
     _score(other, _views(prompt, ("Because of the air.",)))
     _same("another generation at the same time", views, scores, _score(scorer, views))
 

@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from msi_engine.errors import ConfigError, ScorerError
+from msi_engine.evidence import Evidence
 from msi_engine.hookspecs import hookimpl
 from msi_engine.plugins import find_scorers
 from msi_engine.registration import Offer
 from msi_engine.scorer import ScoreContext
+from msi_engine.testing import ToyEmbedder
 
 GOOD = """
     from msi_engine import hookimpl
@@ -483,9 +485,13 @@ def test_wrong_options_are_one_line(options, given, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_scorer_that_requires_what_there_is_not_says_so():
-    with pytest.raises(ConfigError, match="scorer 'mine' requires evidence, which"):
+def test_a_scorer_that_requires_what_there_is_not_says_how_to_give_it():
+    with pytest.raises(ConfigError, match=r"scorer 'mine' needs evidence, .* -o docs FILES"):
         offered(requires=["evidence"])(ScoreContext())
+    with pytest.raises(ConfigError, match=r"scorer 'mine' needs an embedder: .*llm-msi\[rag\]"):
+        offered(requires=["embeddings"])(ScoreContext(evidence=(Evidence("Tea."),)))
+    both = ScoreContext(evidence=(Evidence("Tea."),), embedder=ToyEmbedder())
+    assert offered(requires=["embeddings", "evidence"])(both).context.evidence == both.evidence
 
 
 def test_a_factory_that_fails_is_an_error_of_the_scorer():
