@@ -31,6 +31,7 @@ __all__ = [
     "find_scorers",
     "hookimpl",
     "load_boundaries",
+    "offered_scorers",
     "plugin_report",
 ]
 
@@ -92,6 +93,11 @@ def load_boundaries(names: Iterable[str]) -> None:
 def plugin_report() -> tuple[PluginStatus, ...]:
     """Load every plugin and say what became of each, MSI's own first."""
     return _REGISTRY.report()
+
+
+def offered_scorers() -> dict[str, OfferedScorer]:
+    """Load every plugin and give, by name, each scorer that one of them may have."""
+    return _REGISTRY.offered_scorers()
 
 
 class _Names(Generic[T]):
@@ -157,6 +163,10 @@ class _Registry:
     def report(self) -> tuple[PluginStatus, ...]:
         self.load(warn=False)
         return tuple(self._statuses.values())
+
+    def offered_scorers(self) -> dict[str, OfferedScorer]:
+        self.load(warn=False)
+        return {name: scorer for name, (_, scorer) in self._scorers.items.items()}
 
     def load(self, *, warn: bool = True) -> None:
         """Load every plugin that has not been loaded."""
