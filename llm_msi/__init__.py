@@ -24,7 +24,7 @@ def register_models(register: Callable[..., None]) -> None:
 
 @llm.hookimpl
 def register_commands(cli: click.Group) -> None:
-    """Add `llm msi pull|models|default|remove|doctor`."""
+    """Add `llm msi` and its commands."""
     from llm_msi.commands import msi
 
     cli.add_command(msi)

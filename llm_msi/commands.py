@@ -1,4 +1,4 @@
-"""`llm msi`: fetching, listing and removing models, and a look at the machine.
+"""`llm msi`: models, scorers, an explanation of an answer, and a look at the machine.
 
 The bodies import the engine; this module is imported by every `llm` call and imports click only.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def msi() -> None:
-    """Models for MSI, the decoder behind `llm -m msi`, and a check of this machine."""
+    """Models and scorers for MSI, the decoder behind `llm -m msi`, and what it did and why."""
 
 
 @msi.command(
@@ -121,6 +121,54 @@ def doctor(as_json: bool) -> None:
                 click.echo(f"{'':<5} {'':<{width}}  -> {check.advice}")
     if any(check.status == "fail" for check in checks):
         raise click.exceptions.Exit(1)
+
+
+@msi.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Everything that is known, as JSON.")
+def scorers(names: tuple[str, ...], as_json: bool) -> None:
+    """List the scorers: what each prefers, who provides it, what it needs, its options.
+
+    With NAMEs, show every option of those scorers. Plugins that did not load are listed with the
+    reason.
+    """
+    from llm_msi import scorers_command as found
+
+    with clear_errors():
+        listed = found.scorers_found(names)
+    if as_json:
+        report = {"scorers": listed, "not_loaded": found.plugins_left_out()}
+        click.echo(json.dumps(report, indent=2))
+    elif names:
+        click.echo("\n".join(found.details(listed)))
+    else:
+        click.echo("\n".join(found.listing(listed, found.plugins_left_out())))
+
+
+@msi.command()
+@click.option("--id", "turn_id", help="Answer with this id in `llm logs`, in place of the last.")
+@click.option(
+    "--database",
+    "-d",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Log to read, in place of the one that `llm logs path` names.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The trace and what belongs to it, as JSON.")
+def explain(turn_id: str | None, database: Path | None, as_json: bool) -> None:
+    """Explain the last answer: at each sentence the winner, the losers, and who decided.
+
+    A path stands with its credence (the share of the weight it had) and with each scorer's
+    signal; `*` is the winner, `gone` one that had been dropped before. A scorer decided if without
+    it another text would have been chosen.
+    """
+    from llm_msi.explain import explanation
+    from llm_msi.turns import logged_turn
+
+    turn = logged_turn(turn_id, database)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(turn), indent=2))
+    else:
+        click.echo("\n".join(explanation(turn)))
 
 
 @contextmanager

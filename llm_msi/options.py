@@ -97,9 +97,9 @@ def show(value: Any) -> str:
     if value is None:
         return "unset"
     if isinstance(value, (tuple, list)):
-        return ",".join(value) or "none"
+        return ",".join(map(str, value)) or "none"
     if isinstance(value, dict):
-        return json.dumps(value) if value else "none"
+        return json.dumps(value, default=str) if value else "none"
     return str(value)
 
 
