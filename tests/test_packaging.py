@@ -15,11 +15,18 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 # Import name -> distribution, where the two differ.
-DISTRIBUTIONS = {"yaml": "pyyaml", "mlx_lm": "mlx-lm", "huggingface_hub": "huggingface-hub"}
+DISTRIBUTIONS = {
+    "yaml": "pyyaml",
+    "mlx_lm": "mlx-lm",
+    "huggingface_hub": "huggingface-hub",
+    "semantic_text_splitter": "semantic-text-splitter",
+    "sentence_transformers": "sentence-transformers",
+}
 
 # Needed by a dependency that we name, and documented as its own requirement.
 BROUGHT_ALONG = {
     "click": "llm",
+    "sqlite_utils": "llm",
     "transformers": "mlx-lm",
     "huggingface_hub": "huggingface-hub",
     "filelock": "huggingface-hub",
@@ -67,7 +74,8 @@ def test_entry_points_lead_to_modules(group):
 
 
 def test_every_import_is_a_declared_dependency():
-    declared = {re.match(r"[\w-]+", line)[0].lower() for line in PROJECT["dependencies"]}
+    lines = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["rag"]]
+    declared = {re.match(r"[\w-]+", line)[0].lower() for line in lines}
     ours = {path.name for path in packages()}
     undeclared = {
         (name, str(file.relative_to(ROOT)))

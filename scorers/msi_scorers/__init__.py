@@ -12,6 +12,7 @@ from msi_engine import ScoreContext, Scorer, hookimpl
 from msi_engine.hookspecs import RegisterBoundary, RegisterScorer
 from msi_scorers.agreement import AgreementScorer
 from msi_scorers.length import LengthOptions, LengthScorer
+from msi_scorers.rag_options import RagOptions
 from msi_scorers.regex import RegexOptions, RegexScorer
 from msi_scorers.repetition import RepetitionOptions, RepetitionScorer
 from msi_scorers.targets import ArchetypeOptions, RegisterOptions
@@ -39,6 +40,13 @@ def register_scorers(register: RegisterScorer) -> None:
         LengthScorer.of,
         description="Prefers segments near a target length",
         options=LengthOptions,
+    )
+    register(
+        "rag",
+        _rag,
+        description="Prefers text that is near to the evidence",
+        requires={"evidence"},
+        options=RagOptions,
     )
     register(
         "regex",
@@ -70,6 +78,12 @@ def _archetype(context: ScoreContext) -> Scorer:
     from msi_scorers.archetype import ArchetypeScorer
 
     return ArchetypeScorer.of(context)
+
+
+def _rag(context: ScoreContext) -> Scorer:
+    from msi_scorers.rag import RagScorer
+
+    return RagScorer.of(context)
 
 
 def _register(context: ScoreContext) -> Scorer:

@@ -10,7 +10,7 @@ import pytest
 
 from msi_engine import PathView, ScoreContext
 from msi_engine.plugins import find_scorers, plugin_report
-from msi_engine.testing import ConformanceError, check_scorer
+from msi_engine.testing import ConformanceError, ToyEmbedder, check_scorer
 
 
 class Right:
@@ -192,6 +192,7 @@ BUILT_IN = {
     "agreement": [{}],
     "archetype": [{"target": "tide"}, {"target": "bloom", "scope": "segment"}],
     "length": [{}, {"target": 3}, {"target": 1, "unit": "tokens"}],
+    "rag": [{}, {"scope": "text", "pool": "softmax"}, {"pool": "mean", "control": "shuffle"}],
     "regex": [
         {"pattern": "[aeiou]", "count": 3},
         {"pattern": " ?The.*", "match": "full", "scope": "text", "ignore_case": True},
@@ -209,7 +210,12 @@ BUILT_IN = {
     ("name", "options"), [(name, options) for name, many in BUILT_IN.items() for options in many]
 )
 def test_the_built_in_scorers_keep_the_contract(name, options):
-    check_scorer(find_scorers([name], {})[name], options=options)
+    check_scorer(
+        find_scorers([name], {})[name],
+        options=options,
+        evidence=["The tide comes from the Moon.", "Tea is a drink."],
+        embedder=ToyEmbedder(),
+    )
 
 
 def test_every_built_in_scorer_is_tried():

@@ -12,7 +12,9 @@ import pytest
 
 from msi_engine import PathView, ScoreContext
 from msi_engine.boundary import boundary_names
+from msi_engine.evidence import as_evidence
 from msi_engine.registration import Offer
+from msi_engine.testing import ToyEmbedder
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "scorers.md").read_text(encoding="utf-8")
@@ -25,7 +27,7 @@ def section(name):
 
 
 def shown(default):
-    if default is None:
+    if default is None or default == ():
         return "none"
     return f"`{default}`" if isinstance(default, str) else str(default).lower()
 
@@ -54,7 +56,10 @@ def test_every_scorer_has_a_formula_and_stays_in_its_range(name):
         "regex": {"pattern": "[a-z]", "count": 9},
         "register": {"target": "casual"},
     }
-    scorer = OFFER.scorers[name].make(ScoreContext(options=options.get(name, {})))
+    context = ScoreContext(
+        options=options.get(name, {}), evidence=as_evidence("The moon."), embedder=ToyEmbedder()
+    )
+    scorer = OFFER.scorers[name].make(context)
     texts = ["", "lol no", "The party shall pay. " * 9, "O moon!", "潮" * 30, "no " * 50]
     views = [
         PathView(i, "", committed, text, tuple(range(i)), -1.0, False, tuple(texts[:i]))
