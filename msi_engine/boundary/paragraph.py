@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msi_engine.boundary.markdown import FenceScanner
-
-if TYPE_CHECKING:
-    from msi_engine.boundary.predicate import BoundaryContext
+from msi_engine.boundary.predicate import BoundaryContext
 
 
 class ParagraphBoundary:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from msi_engine.boundary.abbreviations import base_language, is_abbreviation, is_exclamation
 from msi_engine.boundary.characters import (
@@ -20,9 +19,7 @@ from msi_engine.boundary.characters import (
     is_closer,
 )
 from msi_engine.boundary.markdown import FenceScanner
-
-if TYPE_CHECKING:
-    from msi_engine.boundary.predicate import BoundaryContext
+from msi_engine.boundary.predicate import BoundaryContext
 
 # Probability of white space or the end after a stop at which the stop counts. A model is nearly
 # always sure of itself here, so that the exact value decides little.

@@ -11,8 +11,8 @@ from msi_engine.boundary import (
     StopStrings,
     boundary_names,
     make_boundaries,
-    predicate,
     register_boundary,
+    registry,
 )
 from msi_engine.errors import ConfigError
 from tests.engine.boundary_cases import CASES, MARK
@@ -47,7 +47,7 @@ def test_an_unknown_name_is_an_error_that_lists_the_known():
 
 
 def test_third_parties_register_boundaries(monkeypatch):
-    monkeypatch.setattr(predicate, "_FACTORIES", dict(predicate._FACTORIES))
+    monkeypatch.setattr(registry, "_FACTORIES", dict(registry._FACTORIES))
 
     class Comma:
         name = "comma"
