@@ -15,10 +15,21 @@ from typing import Annotated, Any, Literal
 
 import click
 import llm
-from pydantic import Field, ValidationError, ValidationInfo, create_model, field_validator
+from pydantic import (
+    Field,
+    PlainSerializer,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    create_model,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 
 from msi_engine.config import PRESETS, DecodeConfig, one_line
+
+OFF = "off"  # what stands for None in an option that may be None: there, None is "not given"
 
 
 class OptionError(click.ClickException, ValueError):
@@ -38,8 +49,13 @@ class MSIOptions(llm.Options):
     @classmethod
     def _from_text(cls, value: Any, info: ValidationInfo) -> Any:
         # `llm` validates twice, the second time with what the first made: only strings are parsed.
-        parse = PARSERS.get(info.field_name or "")
-        return parse(value) if parse is not None and isinstance(value, str) else value
+        name = info.field_name or ""
+        if not isinstance(value, str):
+            return value
+        if name in CAN_BE_OFF and value.strip().lower() in (OFF, "none"):
+            return OFF
+        parse = PARSERS.get(name)
+        return parse(value) if parse is not None else value
 
 
 def decode_config(options: llm.Options) -> DecodeConfig:
@@ -49,6 +65,7 @@ def decode_config(options: llm.Options) -> DecodeConfig:
         msi_engine.errors.ConfigError: If the combination cannot be.
     """
     given = {name: value for name, value in options if value is not None}
+    given |= {name: None for name in CAN_BE_OFF if given.get(name) == OFF}
     given.pop("trace", None)
     return DecodeConfig.preset(given.pop("preset", "default"), **given)
 
@@ -65,6 +82,8 @@ def describe(info: FieldInfo) -> str:
     if choices:
         facts.append("one of " + ", ".join(str(choice) for choice in choices))
     facts += [text for text in [bounds(info)] if text]
+    if can_be_off(info):
+        facts.append(f"or {OFF}")
     return f"{info.description} ({'; '.join(facts)})"
 
 
@@ -90,6 +109,11 @@ def choices_of(annotation: Any) -> tuple[Any, ...]:
     if typing.get_origin(annotation) is Literal:
         return typing.get_args(annotation)
     return tuple(choice for part in typing.get_args(annotation) for choice in choices_of(part))
+
+
+def can_be_off(info: FieldInfo) -> bool:
+    """Whether the field may be None, which a user writes as ``off`` (or ``none``)."""
+    return type(None) in typing.get_args(info.annotation)
 
 
 def show(value: Any) -> str:
@@ -162,7 +186,18 @@ def _optional(info: FieldInfo) -> Any:
     kind: Any = info.annotation
     if info.metadata:
         kind = Annotated[(kind, *info.metadata)]
+    if can_be_off(
+        info
+    ):  # `llm` logs and stores what is here, and reads it back: None would be lost
+        kind = Annotated[kind, WrapValidator(_pass_off), PlainSerializer(lambda value: value)]
     return kind | None
+
+
+def _pass_off(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    return value if value == OFF else validate(value)
+
+
+CAN_BE_OFF = frozenset(name for name, info in DecodeConfig.model_fields.items() if can_be_off(info))
 
 
 PARSERS: dict[str, Callable[[str], Any]] = {

@@ -1,6 +1,7 @@
 """The options of `llm -m msi`: derived from DecodeConfig, parsed from strings, one-line errors."""
 
 import json
+import re
 import typing
 
 import click
@@ -30,6 +31,13 @@ TYPED = [
     ("logit_bias", "5=-1.5,6=2", {5: -1.5, 6: 2.0}),
     ("scorers", "rag=0.5,length", {"rag": 0.5, "length": 1.0}),
     ("scorers", '{"length": 0.1}', {"length": 0.1}),
+    ("vote_guard", "off", None),
+    ("vote_guard", "None", None),
+    ("vote_guard", "0.5", 0.5),
+    ("repetition_penalty", " OFF ", None),
+    ("kv_bits", "off", None),
+    ("logit_bias", "off", None),
+    ("seed", "off", None),
 ]
 
 REFUSED = [
@@ -47,6 +55,9 @@ REFUSED = [
     ("scorers", "length=heavy", "`scorers.length`"),
     ("scorer_options", "length", "is not JSON"),
     ("stop", '["a"', "is not JSON"),
+    ("k", "off", "`k`"),
+    ("vote_guard", "offf", "`vote_guard`: input should be a valid number"),
+    ("vote_guard", "-1", "`vote_guard`: input should be greater than or equal to 0"),
     ("temprature", "1", "did you mean 'temperature'?"),
     ("nonsense", "1", "unknown option 'nonsense'"),
 ]
@@ -101,6 +112,37 @@ def test_a_bad_combination_is_one_line(values, said):
         decode_config(Options(**values))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_off_is_not_the_same_as_not_given():
+    assert decode_config(Options(vote_guard="off")).vote_guard is None
+    assert decode_config(Options()).vote_guard is not None
+    assert decode_config(Options(preset="paper")).vote_guard is None
+
+
+def test_off_can_be_stored_and_is_in_the_list_of_options(llm_cli):
+    llm_cli("models", "options", "set", "msi", "vote_guard", "off")
+    assert "off" in llm_cli("models", "options", "show", "msi").out
+    listed = " ".join(llm_cli("models", "--options", "-m", "msi").out.split())
+    assert re.search(r"vote_guard: float [^:]*:[^:]*; or off\)", listed)
+
+
+@pytest.mark.parametrize("name", DecodeConfig.model_fields)
+def test_off_is_offered_where_it_is_taken(name):
+    offered = "or off)" in Options.model_fields[name].description
+    try:
+        taken = getattr(decode_config(Options(**{name: "off"})), name) is None
+    except OptionError:
+        taken = False
+    assert offered == taken
+
+
+def test_options_with_off_are_written_without_a_complaint(recwarn):
+    given = Options(vote_guard="off", kv_bits="off", seed=0).model_dump(mode="json")
+    assert {name: value for name, value in given.items() if value is not None} == {
+        "vote_guard": "off", "kv_bits": "off", "seed": 0,
+    }  # fmt: skip
+    assert not recwarn.list
 
 
 def test_nothing_given_is_the_default_preset():
