@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-
 from msi_scorers import embedders
 from msi_scorers.embedders import find_embedder
 
