@@ -1,4 +1,4 @@
-"""Getting the engine for a model name, with progress, and its errors in `llm`'s terms."""
+"""Getting the engine for a model name, with progress; its errors and warnings in `llm`'s terms."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn the engine's errors into `llm.ModelError`, which `llm` shows as one line."""
+    """Turn the engine's errors into `llm.ModelError`; both they and its warnings take one line."""
+    from llm_msi.plain_warnings import plain_warnings
     from msi_engine.errors import MSIError
 
     try:
-        yield
+        with plain_warnings():
+            yield
     except MSIError as error:
         raise llm.ModelError(str(error)) from error
 
