@@ -99,9 +99,10 @@ def listing(scorers: Iterable[dict[str, Any]], left_out: Iterable[dict[str, Any]
     lines: list[str] = []
     for scorer in scorers:
         lines += _head(scorer)
-        names = [o["name"] + (" (required)" if o["required"] else "") for o in scorer["options"]]
-        if names:
-            lines += indented("options: " + ", ".join(names), INDENT)
+        required = [o["name"] + " (required)" for o in scorer["options"] if o["required"]]
+        others = [o["name"] for o in scorer["options"] if not o["required"]]
+        if required or others:
+            lines += indented("options: " + ", ".join(required + others), INDENT)
     if not lines:
         lines.append("No scorers.")
     for plugin in left_out:

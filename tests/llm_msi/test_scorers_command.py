@@ -123,7 +123,7 @@ def test_the_list_and_the_details_are_for_reading(site):
     assert (
         "tea           Prefers tea\n"
         "              acme-tea 2.1; loaded; needs embeddings and evidence\n"
-        "              options: kind, cups (required), extras\n"
+        "              options: cups (required), kind, extras\n"
     ) in listed
     assert (
         "quiet         (no description)\n              acme-tea 2.1; loaded; no options\n"
