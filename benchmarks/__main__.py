@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-BENCHMARKS = ("speed", "identity", "sweep_architectures")
+BENCHMARKS = ("speed", "parts", "identity", "sweep_architectures")
 
 
 def main() -> int:
