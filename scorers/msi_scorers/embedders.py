@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib.util
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,9 @@ class SentenceTransformerEmbedder:
             raise ConfigError(f"embedder {label or name!r} needs sentence-transformers: {INSTALL}")
         from sentence_transformers import SentenceTransformer
 
-        logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
         try:
-            self._model = SentenceTransformer(name)
+            with _quiet():
+                self._model = SentenceTransformer(name)
         except Exception as error:  # of the hub, of files, of torch: anything
             raise ConfigError(
                 f"embedder {name!r} cannot be loaded ({_short(error)}); give the name of a "
@@ -105,6 +106,21 @@ class CallableEmbedder:
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """See `msi_engine.Embedder`."""
         return np.asarray(list(self._function(list(texts))), dtype=np.float32)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Loading reports nothing; downloads still do."""
+    from transformers.utils import logging as reports
+
+    logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
+    shown = reports.is_progress_bar_enabled()
+    reports.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            reports.enable_progress_bar()
 
 
 def _load(name: str) -> Embedder:

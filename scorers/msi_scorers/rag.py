@@ -25,8 +25,9 @@ class RagScorer:
     phi = max over i of c_i, or their mean, or with pool softmax
     phi = sum over i of c_i exp(c_i / temperature) / sum over i of exp(c_i / temperature)
 
-    in [-1, 1]: e is the embedder. White space at the ends and between words does not count, and a
-    text without a letter or digit scores 0 without being embedded.
+    in [-1, 1]: e is the embedder. White space at the ends and between words does not count. A
+    segment without a letter or digit is judged by the end of what is committed: a path that stops
+    adds nothing and takes nothing away. Where that says nothing either, phi is 0.
 
     All pending texts go to the embedder in one call, each text once, and none that was there
     before: neither a text that two paths share nor one of an earlier step.
@@ -66,8 +67,7 @@ class RagScorer:
 
     def score(self, paths: Sequence[PathView]) -> list[float]:
         """See `msi_engine.Scorer`."""
-        whole = self.options.scope == "text"
-        texts = [" ".join((path.text if whole else path.segment).split()) for path in paths]
+        texts = [self._judged(path) for path in paths]
         scores = {text: self._scores.get(text) for text in texts if _says_something(text)}
         fresh = [text for text, score in scores.items() if score is None]
         if fresh:
@@ -75,6 +75,12 @@ class RagScorer:
             scores.update(zip(fresh, pooled(cosines, self.options).tolist(), strict=True))
         self._remember(scores)
         return [scores.get(text) or 0.0 for text in texts]
+
+    def _judged(self, path: PathView) -> str:
+        text = path.text if self.options.scope == "text" else path.segment
+        if not _says_something(text):  # it may end here, and is not to pay for that
+            text = path.committed[-self.options.chunk_size :]
+        return " ".join(text.split())
 
     def _remember(self, scores: dict[str, float | None]) -> None:
         for text, score in scores.items():

@@ -94,6 +94,15 @@ def test_what_says_nothing_scores_nothing_and_is_not_embedded():
     assert len(embedder.asked) == 1
 
 
+def test_a_path_that_stops_is_judged_by_what_was_said():
+    scorer = rag()
+    said, stopped = scorer.score([view(CHUNKS[0]), view("", CHUNKS[0])])
+    assert stopped == said == pytest.approx(1.0)
+    assert scorer.score([view("\n", CHUNKS[0])]) == [said]
+    long = "Snow is cold. " * 100 + CHUNKS[0]
+    assert rag(chunk_size=60).score([view("", long)])[0] > 0.6
+
+
 def test_the_memory_is_bounded_and_forgetting_changes_no_score(monkeypatch):
     import msi_scorers.rag as module
 
