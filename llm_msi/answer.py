@@ -15,7 +15,10 @@ from msi_engine.trace import Trace
 if TYPE_CHECKING:
     import llm
 
-    from msi_engine import DecodeConfig
+    from llm_msi.grounding import Grounding
+
+
+_TOLD: set[str] = set()  # notes that are not repeated in a chat
 
 
 class Answer:
@@ -23,12 +26,14 @@ class Answer:
 
     Args:
         model_name: The engine's name of the model.
-        config: Options in force.
+        grounding: Options in force, evidence and citations.
         show_paths: Whether the collapses go to the reasoning channel.
     """
 
-    def __init__(self, model_name: str, config: DecodeConfig, *, show_paths: bool = False) -> None:
+    def __init__(self, model_name: str, grounding: Grounding, *, show_paths: bool = False) -> None:
+        config = grounding.config
         self._config = config
+        self._grounding = grounding
         self._show_paths = show_paths
         self._trace = Trace(model_name, config)
         self._notice = Notice("Reading the prompt")
@@ -42,14 +47,22 @@ class Answer:
         self._trace.record(event)
         if isinstance(event, Committed):
             self._notice.close()
-            return [event.text]
         if isinstance(event, Prefilled) and event.done < event.total:
             self._notice.update(f"Reading the prompt: {event.done} of {event.total} tokens")
         if isinstance(event, Collapsed) and self._show_paths:
             self._notice.close()
             lines = "".join(f"{line}\n" for line in collapse_lines(event))
-            return [StreamEvent(type="reasoning", chunk=lines)]
-        return []
+            return [StreamEvent(type="reasoning", chunk=lines), *self._shown(event)]
+        return [*self._shown(event)]
+
+    def _shown(self, event: Event) -> list[str]:
+        """The text of an event, with citations where these are wanted."""
+        citer = self._grounding.citer
+        if citer is not None:
+            text = citer.take(event)
+        else:
+            text = event.text if isinstance(event, Committed) else ""
+        return [text] if text else []
 
     def report(self, response: llm.Response | llm.AsyncResponse) -> None:
         """Leave usage, resolved model and trace with the response; say so if it was cut off."""
@@ -70,6 +83,13 @@ class Answer:
             },
         )
         response.response_json = self._trace.summary()
+        if self._grounding.evidence:
+            response.response_json["sources"] = self._grounding.summary()
+        if self._grounding.citer is not None:
+            announce("\n".join(f"[{e.id}] {e.source}" for e in self._grounding.evidence))
+        if self._grounding.note is not None and self._grounding.note not in _TOLD:
+            _TOLD.add(self._grounding.note)
+            announce(self._grounding.note)
         if finished.reason == "length":
             announce(
                 f"The answer was cut off at max_tokens = {self._config.max_tokens}; "

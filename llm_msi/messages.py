@@ -68,18 +68,27 @@ def document(attachment: llm.Attachment, number: int) -> str:
     Raises:
         llm.ModelError: If it cannot be read, or is not UTF-8 text.
     """
+    label = attachment_name(attachment, number).replace("&", "&amp;").replace('"', "&quot;")
+    text = attachment_text(attachment, number)
+    return f'<document name="{label}">\n{text.rstrip()}\n</document>'
+
+
+def attachment_text(attachment: llm.Attachment, number: int) -> str:
+    """What an attachment says.
+
+    Raises:
+        llm.ModelError: If it cannot be read, or is not UTF-8 text.
+    """
     name = attachment_name(attachment, number)
     if attachment.type and attachment.type.partition(";")[0].strip() not in ATTACHMENT_TYPES:
         raise llm.ModelError(f"attachment {name!r} is {attachment.type}; msi reads text only")
     try:
         data: bytes = attachment.content_bytes() or b""
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise llm.ModelError(f"attachment {name!r} is not UTF-8 text; convert it first") from None
     except Exception as error:  # a file that has gone, or anything that a fetch can raise
         raise llm.ModelError(f"attachment {name!r} cannot be read: {error}") from error
-    label = name.replace("&", "&amp;").replace('"', "&quot;")
-    return f'<document name="{label}">\n{text.rstrip()}\n</document>'
 
 
 def attachment_name(attachment: llm.Attachment, number: int) -> str:

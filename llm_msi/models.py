@@ -13,8 +13,9 @@ from llm.parts import StreamEvent
 from llm_msi.messages import ATTACHMENT_TYPES, chat_messages
 
 if TYPE_CHECKING:
+    from llm_msi.grounding import Grounding
     from llm_msi.options import MSIOptions
-    from msi_engine import DecodeConfig, Engine
+    from msi_engine import Engine
 
 
 class _LazyOptions:
@@ -40,14 +41,15 @@ class _Shared:
     def __str__(self) -> str:
         return f"MSI: {self.model_id}"
 
-    def _prepare(self, prompt: llm.Prompt) -> tuple[Engine, list[dict[str, str]], DecodeConfig]:
-        """Everything that can go wrong before the first token: options, prompt, model."""
+    def _prepare(self, prompt: llm.Prompt) -> tuple[Engine, Grounding]:
+        """Everything that can go wrong before the first token: options, documents, model."""
+        from llm_msi.grounding import ground
         from llm_msi.loading import load_engine
         from llm_msi.options import decode_config
 
         config = decode_config(prompt.options)
-        messages = chat_messages(prompt.messages)
-        return load_engine(self.alias), messages, config
+        grounding = ground(prompt, config, chat_messages(prompt.messages))
+        return load_engine(self.alias), grounding
 
 
 class MSI(_Shared, llm.Model):
@@ -70,9 +72,9 @@ class MSI(_Shared, llm.Model):
         from llm_msi.options import wants_trace
 
         with translated():
-            engine, question, config = self._prepare(prompt)
-            answer = Answer(engine.model_name, config, show_paths=wants_trace(prompt.options))
-            running = engine.stream(question, config)
+            engine, given = self._prepare(prompt)
+            answer = Answer(engine.model_name, given, show_paths=wants_trace(prompt.options))
+            running = engine.stream(given.messages, given.config, **given.signals())
             with answer.waiting(), closing(running) as events:
                 for event in events:
                     yield from answer.take(event)
@@ -99,9 +101,10 @@ class AsyncMSI(_Shared, llm.AsyncModel):
         from llm_msi.options import wants_trace
 
         with translated():
-            engine, question, config = await asyncio.to_thread(self._prepare, prompt)
-            answer = Answer(engine.model_name, config, show_paths=wants_trace(prompt.options))
-            async with aclosing(engine.astream(question, config)) as events:
+            engine, given = await asyncio.to_thread(self._prepare, prompt)
+            answer = Answer(engine.model_name, given, show_paths=wants_trace(prompt.options))
+            running = engine.astream(given.messages, given.config, **given.signals())
+            async with aclosing(running) as events:
                 with answer.waiting():
                     async for event in events:
                         for item in answer.take(event):

@@ -66,7 +66,8 @@ def decode_config(options: llm.Options) -> DecodeConfig:
     """
     given = {name: value for name, value in options if value is not None}
     given |= {name: None for name in CAN_BE_OFF if given.get(name) == OFF}
-    given.pop("trace", None)
+    for name in SURFACE:
+        given.pop(name, None)
     return DecodeConfig.preset(given.pop("preset", "default"), **given)
 
 
@@ -206,6 +207,53 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     if (parse := _parser(name, info)) is not None
 }
 
+PARSERS["docs"] = _strings
+
+# What the engine does not know: these never reach `DecodeConfig`.
+SURFACE: dict[str, Any] = {
+    "docs": (
+        tuple[str, ...] | None,
+        Field(
+            None,
+            description="Documents to answer from: files, folders or patterns, comma-separated "
+            "(default none; txt, md, html, pdf)",
+        ),
+    ),
+    "collection": (
+        str | None,
+        Field(
+            None,
+            min_length=1,
+            description="Embedding collection of `llm` to answer from (default none)",
+        ),
+    ),
+    "chunks": (
+        int | None,
+        Field(None, ge=1, le=100, description="Passages that are retrieved (default 4; 1 to 100)"),
+    ),
+    "rag_prompt": (
+        bool | None,
+        Field(None, description="Put retrieved passages into the prompt (default true)"),
+    ),
+    "cite": (
+        bool | None,
+        Field(None, description="End sentences with the number of their source (default false)"),
+    ),
+    "embedder": (
+        str | None,
+        Field(
+            None,
+            min_length=1,
+            description="Embedding model: a sentence-transformers name or folder, or llm:NAME "
+            "(default all-MiniLM-L6-v2)",
+        ),
+    ),
+    "trace": (
+        bool | None,
+        Field(None, description="Show every collapse and its paths as reasoning (default false)"),
+    ),
+}
+
 _FIELDS: dict[str, Any] = {
     "preset": (
         Literal[tuple(PRESETS)] | None,
@@ -217,10 +265,7 @@ _FIELDS: dict[str, Any] = {
         name: (_optional(info), Field(None, description=describe(info)))
         for name, info in DecodeConfig.model_fields.items()
     },
-    "trace": (
-        bool | None,
-        Field(None, description="Show every collapse and its paths as reasoning (default false)"),
-    ),
+    **SURFACE,
 }
 
 Options: type[MSIOptions] = create_model("Options", __base__=MSIOptions, **_FIELDS)

@@ -7,7 +7,7 @@ import typing
 import click
 import pytest
 
-from llm_msi.options import OptionError, Options, bounds, decode_config, wants_trace
+from llm_msi.options import SURFACE, OptionError, Options, bounds, decode_config, wants_trace
 from msi_engine.config import PRESETS, DecodeConfig
 from msi_engine.errors import ConfigError
 
@@ -71,7 +71,8 @@ REFUSED_TOGETHER = [
 
 
 def test_every_engine_option_is_there_and_unset_by_default():
-    assert set(Options.model_fields) == {*DecodeConfig.model_fields, "preset", "trace"}
+    assert set(Options.model_fields) == {*DecodeConfig.model_fields, "preset", *SURFACE}
+    assert not set(SURFACE) & set(DecodeConfig.model_fields)
     assert all(value is None for _, value in Options())
 
 

@@ -1,0 +1,99 @@
+"""Citations: each committed sentence ends with the number of the chunk that it is closest to."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from msi_engine import Embedder, Evidence
+from msi_engine.events import Collapsed, Committed, Event, Finished
+
+LEAST = 0.5  # cosine below which a chunk is not close
+_PIECE = 800  # characters of a chunk that are embedded at once
+_GOES_ON = ("length", "majority", "vote")  # segments that end before their sentence does
+
+
+class Citer:
+    """Passes an answer's text on, with ``[n]`` after each sentence that has a source.
+
+    White space at the end is held back until something follows it, so that the number stands
+    before it.
+
+    Args:
+        evidence: The chunks; their ids are the numbers.
+        embedder: What embeds them and the sentences.
+        least: Least cosine of a sentence with a chunk that is cited for it.
+    """
+
+    def __init__(
+        self, evidence: Sequence[Evidence], embedder: Embedder, least: float = LEAST
+    ) -> None:
+        self._evidence = evidence
+        self._embedder = embedder
+        self._least = least
+        self._sentence = ""  # handed out or held back since the last number
+        self._held = ""
+        self._taken = 0  # characters of the answer that have come
+        self._collapsed = 0  # characters of all segments
+        self._ends: list[int] = []  # of sentences, in characters of the answer
+
+    def take(self, event: Event) -> str:
+        """What is to be shown for an event; often nothing."""
+        if isinstance(event, Committed):
+            return self._text(event.text)
+        if isinstance(event, Collapsed):
+            self._collapsed += len(event.text)
+            if event.reason not in _GOES_ON:
+                self._ends.append(self._collapsed)
+            return self._text("")
+        return self._number() if isinstance(event, Finished) else ""
+
+    def _text(self, text: str) -> str:
+        shown = ""
+        while self._ends and self._ends[0] <= self._taken + len(text):
+            cut = self._ends.pop(0) - self._taken
+            shown += self._pass(text[:cut]) + self._number()
+            text = text[cut:]
+        return shown + self._pass(text)
+
+    def _pass(self, text: str) -> str:
+        self._taken += len(text)
+        self._sentence += text
+        text = self._held + text
+        end = len(text.rstrip())
+        self._held = text[end:]
+        return text[:end]
+
+    def _number(self) -> str:
+        """The number of the sentence that ends here, and the white space after it."""
+        sentence, held = self._sentence, self._held
+        self._sentence = self._held = ""
+        nearest = self._nearest(sentence)
+        return (f" [{nearest.id}]" if nearest is not None else "") + held
+
+    def _nearest(self, sentence: str) -> Evidence | None:
+        from msi_scorers.vectors import unit_vectors
+
+        text = " ".join(sentence.split())
+        if not any(character.isalnum() for character in text):
+            return None
+        vectors, owners = self._chunks
+        cosines = vectors @ unit_vectors(self._embedder, [text])[0]
+        best = int(cosines.argmax())
+        return self._evidence[owners[best]] if cosines[best] >= self._least else None
+
+    @cached_property
+    def _chunks(self) -> tuple[np.ndarray, list[int]]:
+        """Vectors of the pieces of all chunks, and which chunk each piece is of."""
+        from msi_scorers.vectors import unit_vectors
+
+        pieces = [
+            (piece, index)
+            for index, chunk in enumerate(self._evidence)
+            for piece in textwrap.wrap(chunk.text, _PIECE)
+        ]
+        texts, owners = zip(*pieces, strict=True)
+        return unit_vectors(self._embedder, texts), list(owners)
