@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from msi_engine.errors import ModelNotFoundError
+from msi_engine.model.home import local_folder
 from msi_engine.model.store import EMBEDDED, ModelRecord, default_name, find_record, list_models
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -61,9 +62,8 @@ def resolve(name: str | None = None) -> ResolvedModel:
         return ResolvedModel(name, "stored", record.draft, record.target, path, record)
     if name == EMBEDDED:
         return ResolvedModel(name, "embedded")
-    folder = Path(name).expanduser()
-    if name and folder.is_dir():
-        folder = folder.absolute()
+    folder = local_folder(name)
+    if folder is not None:
         return ResolvedModel(name, "folder", folder, None, folder)
     if is_repository_name(name):
         return ResolvedModel(name, "repository")
