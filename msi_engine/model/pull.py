@@ -19,7 +19,7 @@ from msi_engine.model.backend import prepare_backend
 from msi_engine.model.disk import is_disk_full
 from msi_engine.model.embedded import make_embedded
 from msi_engine.model.files import check_folder, read_config
-from msi_engine.model.home import home
+from msi_engine.model.home import expanded, home, local_folder
 from msi_engine.model.hub import check_model_type, fetch_repository, is_unfinished
 from msi_engine.model.pairs import check_pair
 from msi_engine.model.progress import OnProgress, Progress, ignore_progress
@@ -75,7 +75,7 @@ def pull(
     manifest = _manifest(name, target, quantize)
     with _one_line(alias):
         waiting = Progress(f"waiting for another pull of {alias}", 0, None, "files")
-        with locked(alias, on_wait=lambda: tell(waiting)):
+        with locked(alias, on_wait=lambda: tell(waiting)), _cleaned_up(alias):
             record = _existing(alias, manifest)
             if record is None:
                 manifest = _make(staging_folder(alias), manifest, tell, trust_remote_code)
@@ -97,7 +97,7 @@ def _alias(name: str, target: str | None, alias: str | None, quantize: bool) -> 
     if alias is not None:
         return check_name(alias)
     try:
-        return check_name(Path(name).expanduser().absolute().name)
+        return check_name(expanded(name).absolute().name)
     except ConfigError as error:
         raise ConfigError(f"{error}; choose an alias") from None
 
@@ -113,8 +113,8 @@ def _manifest(name: str, target: str | None, quantize: bool) -> Manifest:
 
 
 def _source(name: str) -> str:
-    folder = Path(name).expanduser()
-    return str(folder.absolute()) if folder.is_dir() else name
+    folder = local_folder(name)
+    return name if folder is None else str(folder)
 
 
 def _existing(alias: str, wanted: Manifest) -> ModelRecord | None:
@@ -171,8 +171,8 @@ def _placed(staged: Path, manifest: Manifest, draft: Path, target: Path | None) 
 
 def _obtain(source: str, folder: Path, tell: OnProgress, trust_remote_code: bool) -> Path:
     """The folder of a local model, or one fetched into ``folder``."""
-    local = Path(source).expanduser()
-    if local.is_dir():
+    local = local_folder(source)
+    if local is not None:
         check_folder(local)
         config = read_config(local)
         check_model_type(source, config, trust_remote_code=trust_remote_code)
@@ -220,18 +220,26 @@ def _quantized(
 
 
 @contextlib.contextmanager
-def _one_line(alias: str) -> Iterator[None]:
-    """Clean up after a failure, and say in one line what it was."""
+def _cleaned_up(alias: str) -> Iterator[None]:
+    """Clean up after a failure. The lock must be held: the staging folder may be another's."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, DownloadError):
         _clean(alias)
         raise
-    except MSIError as error:
-        _clean(alias, everything=not isinstance(error, DownloadError))
+    except Exception:
+        _clean(alias, everything=True)
+        raise
+
+
+@contextlib.contextmanager
+def _one_line(alias: str) -> Iterator[None]:
+    """Say in one line what has failed."""
+    try:
+        yield
+    except MSIError:
         raise
     except Exception as error:
-        _clean(alias, everything=True)
         if is_disk_full(error):
             raise DownloadError(
                 f"no space left on the disk while pulling {alias}; free some under {home()}"

