@@ -20,7 +20,7 @@ from msi_engine.model.files import check_folder
 from msi_engine.model.home import home
 from msi_engine.model.policy import wants_float32
 from msi_engine.model.resolve import resolve
-from msi_engine.model.store import EMBEDDED, default_name, find_record, list_models
+from msi_engine.model.store import EMBEDDED, default_name, find_record, list_names
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -129,19 +129,21 @@ def _home() -> Iterator[Check]:
 
 
 def _models() -> Iterator[Check]:
-    records = list_models()
-    for record in records:
-        name = f"model {record.name}"
+    for name in list_names():
         try:
-            find_record(record.name)
+            record = find_record(name)
+            if record is None:
+                continue  # removed in the meantime
             for folder in filter(None, (record.draft, record.target)):
                 check_folder(folder)
         except MSIError as error:
-            advice = f"llm msi remove {record.name}, then pull {record.source} again"
-            yield Check(name, "fail", str(error), advice)
+            yield Check(
+                f"model {name}", "fail", str(error), f"llm msi remove {name}, then pull it again"
+            )
             continue
         pair = "pair" if record.target else "single"
-        yield Check(name, "ok", f"{record.source}, {pair}, {record.nbytes / 1e6:.0f} MB")
+        detail = f"{record.source}, {pair}, {record.nbytes / 1e6:.0f} MB"
+        yield Check(f"model {name}", "ok", detail)
     for staged in sorted((home() / "staging").glob("*")):
         advice = f"pull it again to go on, or: llm msi remove {staged.name}"
         yield Check(f"model {staged.name}", "warn", "an unfinished pull", advice)

@@ -146,12 +146,18 @@ def find_record(name: str) -> ModelRecord | None:
     return _record(name, folder, manifest)
 
 
+def list_names() -> list[str]:
+    """The names of all models in the store, those with an unreadable manifest included."""
+    return sorted(path.parent.name for path in (home() / "models").glob(f"*/{MANIFEST}"))
+
+
 def list_models() -> list[ModelRecord]:
-    """Every complete model in the store, by name. Damaged ones are listed too."""
+    """Every model in the store whose manifest can be read, by name; files are not looked at."""
     found = []
-    for path in sorted((home() / "models").glob(f"*/{MANIFEST}")):
+    for name in list_names():
+        folder = home() / "models" / name
         with contextlib.suppress(ModelFileError):
-            found.append(_record(path.parent.name, path.parent, _read_manifest(path.parent)))
+            found.append(_record(name, folder, _read_manifest(folder)))
     return found
 
 
@@ -235,9 +241,25 @@ def _read_manifest(folder: Path) -> Manifest:
             "update llm-msi or remove the model"
         )
     try:
-        return Manifest(**content)
+        manifest = Manifest(**content)
     except TypeError as error:
         raise ModelFileError(f"{folder / MANIFEST} is malformed: {error}") from None
+    if not _is_sound(manifest):
+        raise ModelFileError(f"{folder / MANIFEST} is malformed: a value is of a wrong kind")
+    return manifest
+
+
+def _is_sound(manifest: Manifest) -> bool:
+    """Whether what was read is what could have been written."""
+    texts = (manifest.source, manifest.draft)
+    maybe = (manifest.target_source, manifest.target)
+    return (
+        all(isinstance(value, str) for value in texts)
+        and all(value is None or isinstance(value, str) for value in maybe)
+        and manifest.decode in ("draft", *(("target",) if manifest.target else ()))
+        and isinstance(manifest.files, dict)
+        and all(isinstance(size, int) for size in manifest.files.values())
+    )
 
 
 def _read_settings() -> dict[str, str]:

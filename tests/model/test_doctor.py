@@ -42,6 +42,15 @@ def test_a_folder_that_vanished_is_found(tiny_model: MakeModel, msi_home: Path, 
     assert found()["model mine"].status == "fail"
 
 
+def test_a_damaged_manifest_is_found(tiny_model: MakeModel, msi_home: Path):
+    pull(str(tiny_model()), alias="one")
+    (msi_home / "models" / "one" / "msi.json").write_text("{")
+    check = found()["model one"]
+    assert check.status == "fail"
+    assert "cannot be read" in check.detail
+    assert "llm msi remove one" in check.advice
+
+
 def test_an_unfinished_pull_is_found(msi_home: Path):
     staging_folder("half").mkdir(parents=True)
     check = found()["model half"]

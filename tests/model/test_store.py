@@ -41,6 +41,8 @@ def test_the_home_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch
     assert home() == tmp_path / ".cache" / "msi"
     monkeypatch.setattr("sys.platform", "darwin")
     assert home() == tmp_path / "Library" / "Caches" / "msi"
+    monkeypatch.setenv("MSI_HOME", "~no_such_user/x")  # as a shell has it: left as it is
+    assert home() == Path.cwd() / "~no_such_user" / "x"
 
 
 def test_an_empty_store_has_the_embedded_model_as_its_default():
@@ -103,6 +105,13 @@ def test_a_folder_without_manifest_is_no_model(tiny_model: MakeModel):
         ('{"version": 99, "source": "x"}', "has version 99, known: 1"),
         ('{"version": 1, "source": "x", "more": 1}', "is malformed"),
         ("[]", "holds no JSON object"),
+        ('{"version": 1, "source": 1}', "is malformed"),
+        ('{"version": 1, "source": "x", "draft": 1}', "is malformed"),
+        ('{"version": 1, "source": "x", "target": []}', "is malformed"),
+        ('{"version": 1, "source": "x", "decode": "target"}', "is malformed"),
+        ('{"version": 1, "source": "x", "decode": "other"}', "is malformed"),
+        ('{"version": 1, "source": "x", "files": ["a"]}', "is malformed"),
+        ('{"version": 1, "source": "x", "files": {"a": "b"}}', "is malformed"),
     ],
 )
 def test_a_manifest_that_cannot_be_read_is_one_line(content: str, said: str, tiny_model: MakeModel):
