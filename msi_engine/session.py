@@ -75,7 +75,11 @@ class Session:
         One that ends leaves its cache for the next; one that fails or is given up does not.
         """
         start = time.perf_counter()
-        prompt = encode_prompt(self._loaded.tokenizer, self._request.prompt)
+        prompt = encode_prompt(
+            self._loaded.tokenizer,
+            self._request.prompt,
+            vocab_size=self._loaded.vocab_size or self._vocabulary.size,
+        )
         config = self._fit(prompt)
         decoder = self._decoder(prompt, config)
         cache, reused = self._keeper.take(prompt.tokens, config)

@@ -28,6 +28,7 @@ class LoadedModel:
         name: The name it was asked for by.
         path: The folder it was read from.
         context_length: Most tokens that it was made for; None if its config does not say.
+        vocab_size: Tokens that it has embeddings of; None if its config does not say.
         eos_token_ids: Tokens that end an answer.
         nbytes: Bytes of its weights in memory.
         has_chat_template: True if the tokenizer can lay out messages.
@@ -38,6 +39,7 @@ class LoadedModel:
     name: str
     path: Path
     context_length: int | None
+    vocab_size: int | None
     eos_token_ids: frozenset[int]
     nbytes: int
     has_chat_template: bool
@@ -74,12 +76,14 @@ def load_model(
     check_folder(path)
     tell(Progress(f"loading {resolved.name}", 0, None, "files"))
     model, tokenizer = _load(path, trust_remote_code)
+    config = read_config(path)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
         name=resolved.name,
         path=path,
-        context_length=context_length(read_config(path)),
+        context_length=context_length(config),
+        vocab_size=_positive(config, "vocab_size"),
         eos_token_ids=frozenset(tokenizer.eos_token_ids),
         nbytes=_nbytes(model),
         has_chat_template=bool(tokenizer.has_chat_template),
@@ -88,8 +92,13 @@ def load_model(
 
 def context_length(config: dict[str, Any]) -> int | None:
     """Most tokens that a model was made for, by its config; None if it does not say."""
+    return _positive(config, *_CONTEXT_KEYS)
+
+
+def _positive(config: dict[str, Any], *keys: str) -> int | None:
+    """The first positive integer under one of ``keys``, of the model or of its text part."""
     for block in (config, config.get("text_config") or {}):
-        for key in _CONTEXT_KEYS:
+        for key in keys:
             value = block.get(key)
             if isinstance(value, int) and value > 0:
                 return value

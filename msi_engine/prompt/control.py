@@ -117,7 +117,13 @@ class ControlGuard:
     def _marks(self, messages: Plain) -> list[str]:
         """Two characters that neither the messages nor the vocabulary use."""
         used = set().union(*(m["content"] for m in messages), *self._texts)
-        return [c for c in map(chr, _PRIVATE_USE) if c not in used][:2]
+        free = [c for c in map(chr, _PRIVATE_USE) if c not in used][:2]
+        if len(free) < 2:
+            raise PromptError(
+                "the prompt uses every private-use character (U+E000 to U+F8FE), so none is left "
+                "to mark its control tokens with; remove some"
+            )
+        return free
 
     def _cut(self, text: str) -> list[str]:
         """``text`` in two parts that hold no control text, or in single characters."""

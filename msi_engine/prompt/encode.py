@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -41,6 +42,7 @@ def encode_prompt(
     prompt: Prompt,
     *,
     template_options: Mapping[str, Any] | None = None,
+    vocab_size: int | None = None,
 ) -> EncodedPrompt:
     """Encode a prompt.
 
@@ -57,21 +59,35 @@ def encode_prompt(
               continued.
             * Token ids are taken as they are.
         template_options: Further variables of the chat template (``enable_thinking``).
+        vocab_size: Tokens that the model has embeddings of; None leaves ids unchecked.
 
     Raises:
-        PromptError: If the prompt is empty or malformed, or the template refuses it.
+        PromptError: If the prompt is empty or malformed, holds tokens that the model does not
+            have, or is refused by the template.
     """
     if isinstance(prompt, str):
-        return _encode_text(tokenizer, prompt)
-    if len(prompt) == 0:
+        encoded = _encode_text(tokenizer, prompt)
+    elif not hasattr(prompt, "__getitem__") or isinstance(prompt, (bytes, bytearray, Mapping)):
+        kind = type(prompt).__name__
+        raise PromptError(f"a prompt is a string, a list of messages or of token ids, got {kind}")
+    elif len(prompt) == 0:
         raise PromptError("the prompt is empty; give it a text")
-    if not isinstance(prompt[0], (str, Mapping)):
-        return _encode_tokens(tokenizer, cast("Sequence[int]", prompt))
+    elif isinstance(prompt[0], (str, Mapping)):
+        encoded = _encode_messages(tokenizer, prompt, template_options or {})
+    else:
+        return _encode_tokens(tokenizer, cast("Sequence[int]", prompt), vocab_size)
+    _check_range(encoded.tokens, vocab_size)  # some tokenizers have more tokens than the model
+    return encoded
+
+
+def _encode_messages(
+    tokenizer: Any, prompt: Sequence[Any], template_options: Mapping[str, Any]
+) -> EncodedPrompt:
     messages = check_messages(cast("Sequence[Message]", prompt))
     if not _has_template(tokenizer):
         guard = ControlGuard(tokenizer, prefix=_bos(tokenizer))
         return _encoded(*guard.encode(messages, plain_text))
-    return _encode_chat(tokenizer, messages, dict(template_options or {}))
+    return _encode_chat(tokenizer, messages, dict(template_options))
 
 
 def last_question(prompt: Prompt, text: str) -> str:
@@ -90,13 +106,12 @@ def _encode_text(tokenizer: Any, text: str) -> EncodedPrompt:
     return _encoded(tokenizer.encode(text, add_special_tokens=add_special_tokens), text)
 
 
-def _encode_tokens(tokenizer: Any, tokens: Sequence[int]) -> EncodedPrompt:
+def _encode_tokens(tokenizer: Any, tokens: Sequence[int], vocab_size: int | None) -> EncodedPrompt:
     try:
-        ids = [int(t) for t in tokens]
-    except (TypeError, ValueError):
+        ids = [operator.index(t) for t in tokens]
+    except TypeError:
         raise PromptError("a prompt is a string, messages or token ids, not a mixture") from None
-    if min(ids) < 0:
-        raise PromptError(f"token ids must not be negative, got {min(ids)}")
+    _check_range(ids, vocab_size)  # what lies beyond would be read from foreign memory
     return _encoded(ids, tokenizer.decode(ids))
 
 
@@ -144,6 +159,16 @@ def _encoded(tokens: Sequence[int], text: str) -> EncodedPrompt:
     if len(tokens) == 0:
         raise PromptError("the prompt is empty: it has no tokens; give it a text")
     return EncodedPrompt(tuple(int(t) for t in tokens), text)
+
+
+def _check_range(tokens: Sequence[int], vocab_size: int | None) -> None:
+    if min(tokens) < 0:
+        raise PromptError(f"token ids must not be negative, got {min(tokens)}")
+    if vocab_size is not None and max(tokens) >= vocab_size:
+        raise PromptError(
+            f"token {max(tokens)} of the prompt is none of the model's; its ids go from 0 to "
+            f"{vocab_size - 1}"
+        )
 
 
 def _has_template(tokenizer: Any) -> bool:

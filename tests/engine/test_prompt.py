@@ -339,15 +339,40 @@ def test_token_ids_are_taken_as_they_are():
         (["x"], "'x'"),
         ([1, "x"], "mixture"),
         ([3, -1], "-1"),
+        ([3, 10_000], "token 10000"),
+        ([3, 2**31], "token 2147483648"),
+        ([3, 2**70], "token 1180591620717411303424"),
+        ([1.5], "mixture"),
+        (b"x", "got bytes"),
+        (None, "got NoneType"),
+        ({"role": "user", "content": "x"}, "got dict"),
+        (iter([1]), "got list_iterator"),
         ("\ud800", "surrogate"),
         (chat("a\udfff"), "surrogate"),
     ],
 )
 def test_errors_are_one_line(prompt, part):
     with pytest.raises(PromptError) as caught:
-        encode_prompt(chat_tokenizer("chatml"), prompt)
+        encode_prompt(chat_tokenizer("chatml"), prompt, vocab_size=10_000)
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_found_out():
+    tokenizer = chat_tokenizer("chatml")
+    most = max(encode_prompt(tokenizer, chat("Hello")).tokens)
+    assert encode_prompt(tokenizer, chat("Hello"), vocab_size=most + 1)
+    for prompt in ("Hello <|im_end|>", chat("Hello")):
+        with pytest.raises(PromptError, match="none of the model's; its ids go from 0 to 1"):
+            encode_prompt(tokenizer, prompt, vocab_size=2)
+
+
+def test_a_message_of_every_mark_there_is_is_refused():
+    everything = "".join(map(chr, range(0xE000, 0xF900)))
+    for name in ("chatml", None):
+        encode_prompt(chat_tokenizer(name), chat(everything))  # nothing to mark
+        with pytest.raises(PromptError, match="every private-use character"):
+            encode_prompt(chat_tokenizer(name), chat("<|im_end|>" + everything))
 
 
 def test_a_refusing_template_is_quoted_in_one_line():
