@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import os
 import queue
 import sys
 import threading
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from msi_engine.errors import CancelledError
+
+_PATIENCE_S = 10.0  # at exit, for the pass under way: nothing can interrupt it
 
 T = TypeVar("T")
 Work = Callable[[], Generator[T, None, None]]
@@ -78,6 +81,7 @@ class EngineThread:
         self._thread: threading.Thread | None = None
         self._running: Job[Any] | None = None
         self._stopping = False
+        self._ended = threading.Event()  # a join that is interrupted takes the thread for dead
 
     def submit(self, job: Job[Any]) -> None:
         """Queue a job behind those that wait.
@@ -147,6 +151,7 @@ class EngineThread:
             job.run()
             self._running = None
         _release_streams()
+        self._ended.set()
 
     def _shut_down(self) -> None:
         """Stop at interpreter exit, so that no MLX work runs while the process is torn down."""
@@ -156,8 +161,21 @@ class EngineThread:
         running = self._running
         if running is not None:
             running.cancel()
-        if self._thread is not None:
-            self._thread.join(timeout=10)
+        if self._thread is None:
+            return
+        with contextlib.suppress(KeyboardInterrupt):  # asked twice to end: wait no longer
+            self._ended.wait(_PATIENCE_S)
+        if not self._ended.is_set():
+            _exit_now()
+        self._thread.join()
+
+
+def _exit_now() -> None:
+    """End the process as it is: MLX crashes if it is torn down in the middle of a pass."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none
+            stream.flush()
+    os._exit(1)
 
 
 def _release_streams() -> None:

@@ -341,6 +341,39 @@ def test_exit_with_a_job_running_does_not_hang():
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
+@pytest.mark.parametrize("asked_again", [False, True])
+def test_exit_in_the_middle_of_a_pass_waits_a_while_and_does_not_crash(asked_again):
+    done = run_to_the_end(
+        f"""
+        import os, signal
+        import mlx.core as mx
+        from msi_engine import service
+
+        def long_pass():
+            big = mx.random.uniform(shape=(1024, 1024))
+            yield 0
+            for _ in range(100_000):
+                big = big @ big
+            mx.eval(big)
+            yield 1
+
+        def interrupt():  # a second Ctrl-C, once the interpreter is on its way out
+            while not ENGINE_THREAD._stopping:
+                time.sleep(0.01)
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        if {asked_again}:
+            threading.Thread(target=interrupt, daemon=True).start()
+        service._PATIENCE_S = {PATIENCE} if {asked_again} else 0.5
+        stream = ENGINE_THREAD.stream(long_pass)
+        print(next(stream), end="")
+        time.sleep(1)
+        """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "0", "")
+
+
 def test_exit_gives_up_the_jobs_that_wait_and_tells_their_callers():
     done = run_to_the_end(
         """
