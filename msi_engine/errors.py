@@ -68,7 +68,7 @@ class ScorerError(MSIError):
     """A scorer raised, or returned something that is not one finite number per path."""
 
     def __init__(self, scorer_name: str, message: str) -> None:
-        super().__init__(f"scorer {scorer_name!r}: {message}")
+        super().__init__(f"scorer {scorer_name!r}: {' '.join(message.splitlines())}")
         self.scorer_name = scorer_name
 
 

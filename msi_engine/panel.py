@@ -7,13 +7,14 @@ encodes one batch; the sum over scorers is taken in the order the user gave.
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Mapping, Sequence
 
 from msi_engine.errors import ScorerError
 from msi_engine.path import PathState, PathStatus, PathView
 from msi_engine.scorer import Scorer
+
+_MOST = 1e100  # nats of one signal; sums of more would not be finite
 
 
 class ScorerPanel:
@@ -67,14 +68,14 @@ class ScorerPanel:
                 for path, n in pending
             ]
             for name, (_, weight) in self._scorers.items():
-                values = self._call(name, views)
+                values = self._call(name, weight, views)
                 totals = [t + weight * v for t, v in zip(totals, values, strict=True)]
                 for (path, _), value in zip(pending, values, strict=True):
                     path.scores.setdefault(name, []).append(value)
         for (path, _), total in zip(pending, totals, strict=True):
             path.signals.append(total)
 
-    def _call(self, name: str, views: list[PathView]) -> list[float]:
+    def _call(self, name: str, weight: float, views: list[PathView]) -> list[float]:
         start = time.perf_counter()
         try:
             values = [float(v) for v in self._scorers[name][0].score(views)]
@@ -86,7 +87,7 @@ class ScorerPanel:
         if len(values) != len(views):
             raise ScorerError(name, f"returned {len(values)} scores for {len(views)} texts")
         for view, value in zip(views, values, strict=True):
-            if not math.isfinite(value):
+            if not abs(weight * value) < _MOST:
                 raise ScorerError(name, f"returned {value} for {view.segment[-40:]!r}")
         return values
 

@@ -16,7 +16,7 @@ import numpy as np
 from msi_engine.cache import SharedPrefixCache
 from msi_engine.errors import CacheError, DecodeError
 from msi_engine.feed import BRANCH, Branch, CacheOp, Drop, Feed, Fork, Merge, Park, Turn
-from msi_engine.sampling import NextToken
+from msi_engine.sampling import NextToken, processed_max
 
 Sampler = Callable[[mx.array], mx.array]
 LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
@@ -177,6 +177,7 @@ class _Sampled(NextToken):
     @cached_property
     def sampled(self) -> int:
         token = int(np.array(self.token)[0])
+        processed_max(self.processed)
         if not np.isfinite(self.processed[token]):
             raise DecodeError(
                 "the logits after processing leave no token to draw; check the logits processors"
@@ -185,9 +186,19 @@ class _Sampled(NextToken):
 
 
 def process(processors: Sequence[LogitsProcessor], tokens: mx.array, logits: mx.array) -> mx.array:
-    """Run mlx-lm logits processors over logits ``(1, V)`` that nobody else holds."""
+    """Run mlx-lm logits processors over logits ``(1, V)`` that nobody else holds.
+
+    Raises:
+        DecodeError: If one of them does not return logits of that shape.
+    """
     for processor in processors:
-        logits = processor(tokens, logits)
+        processed = processor(tokens, logits)
+        if not isinstance(processed, mx.array) or processed.shape != logits.shape:
+            got = getattr(processed, "shape", type(processed).__name__)
+            raise DecodeError(
+                f"a logits processor must return logits of shape {logits.shape}, got {got}"
+            )
+        logits = processed
     return logits
 
 

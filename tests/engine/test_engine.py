@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from msi_engine import DecodeConfig, Engine
-from msi_engine.errors import ConfigError, DecodeError, MSIError, PromptError
+from msi_engine.errors import ConfigError, DecodeError, MSIError, PromptError, ScorerError
 from msi_engine.events import Collapsed, Committed, Finished, Prefilled, Spawned, Stepped
 
 pytestmark = pytest.mark.real_model
@@ -196,11 +196,54 @@ def test_masking_everything_is_one_clear_error_and_the_engine_goes_on(engine, k)
     assert engine.generate(STORY, k=k, max_tokens=3).text
 
 
+def _no_number(tokens, logits):
+    return mx.where(mx.arange(logits.shape[-1]) == 7, mx.nan, logits)
+
+
+@pytest.mark.parametrize(
+    ("processor", "said"),
+    [
+        (_no_number, "are not numbers"),
+        (lambda tokens, logits: logits[:, :5], "must return logits of shape"),
+        (lambda tokens, logits: logits[0], "must return logits of shape"),
+        (lambda tokens, logits: None, "got NoneType"),
+    ],
+)
+@pytest.mark.parametrize("k", [1, 4])
+def test_what_a_processor_returns_is_looked_at(engine, k, processor, said):
+    with pytest.raises(DecodeError, match=said):
+        engine.generate(STORY, k=k, max_tokens=3, logits_processors=[processor])
+
+
+@pytest.mark.parametrize(("value", "weight"), [(float("nan"), 0.0), (1e308, 10.0), (1e99, -1e5)])
+def test_a_signal_that_no_weight_can_hold_is_refused(engine, value, weight):
+    class Wild:
+        def score(self, paths):
+            return [value] * len(paths)
+
+    with pytest.raises(ScorerError, match="scorer 'wild': returned"):
+        engine.generate(
+            STORY, k=2, scorers={"wild": weight}, scorer_factories={"wild": lambda _: Wild()}
+        )
+
+
+def test_what_a_scorer_raises_is_told_in_one_line(engine):
+    class Broken:
+        def score(self, paths):
+            raise ValueError("first line\nsecond line")
+
+    with pytest.raises(ScorerError, match=r"ValueError: first line second line$"):
+        engine.generate(
+            STORY, k=2, scorers={"broken": 1.0}, scorer_factories={"broken": lambda _: Broken()}
+        )
+
+
 def test_bad_requests_are_one_line_errors(engine, caplog):
     too_long = "word " * (engine.context_length + 10)
     for prompt, options, kind in [
         ("", {}, PromptError),
         ([], {}, PromptError),
+        ([2**31], {}, PromptError),
         (too_long, {}, PromptError),
         (STORY, {"k": 0}, ConfigError),
         (STORY, {"k": 10_000}, ConfigError),
