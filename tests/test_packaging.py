@@ -28,6 +28,7 @@ BROUGHT_ALONG = {
     "click": "llm",
     "sqlite_utils": "llm",
     "transformers": "mlx-lm",
+    "torch": "sentence-transformers",
     "huggingface_hub": "huggingface-hub",
     "filelock": "huggingface-hub",
     "tokenizers": "transformers",

