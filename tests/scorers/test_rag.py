@@ -171,6 +171,15 @@ def test_control_seeds_begin_at_other_passages():
     assert asked[0] == asked[2] != asked[1]
 
 
+def test_objects_of_others_serve_as_embedders():
+    class LangChains:
+        def embed_documents(self, texts):
+            return [[1.0, 0.0] if "tea" in text.lower() else [0.0, 1.0] for text in texts]
+
+    scorer = rag(["Tea is a drink."], LangChains())
+    assert scorer.score([view("Tea!"), view("Rain.")]) == [1.0, 0.0]
+
+
 def test_without_evidence_it_says_how_to_give_some():
     with pytest.raises(ConfigError, match="scorer 'rag' needs evidence, which is none or blank"):
         rag(["", " \n"])
