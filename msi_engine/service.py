@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from msi_engine.errors import CancelledError
+from msi_engine.errors import CancelledError, ModelError
 
 _PATIENCE_S = 10.0  # at exit, for the pass under way: nothing can interrupt it
 
@@ -79,6 +79,7 @@ class EngineThread:
         self._jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._pid = 0  # of the process that has the thread
         self._running: Job[Any] | None = None
         self._stopping = False
         self._ended = threading.Event()  # a join that is interrupted takes the thread for dead
@@ -88,11 +89,18 @@ class EngineThread:
 
         Raises:
             CancelledError: If the interpreter is exiting; nobody would run the job.
+            ModelError: If this process was forked from one with an engine, which it has not.
         """
+        if self._is_anothers():
+            raise ModelError(
+                "a forked process cannot use the engine of the process that it came from; "
+                "fork before the first use, or start processes with multiprocessing's 'spawn'"
+            )
         with self._lock:
             if self._stopping:
                 raise CancelledError("the interpreter is exiting, and the engine with it")
             if self._thread is None:
+                self._pid = os.getpid()
                 self._thread = threading.Thread(target=self._loop, name="msi-engine", daemon=True)
                 self._thread.start()
                 atexit.register(self._shut_down)
@@ -153,8 +161,13 @@ class EngineThread:
         _release_streams()
         self._ended.set()
 
+    def _is_anothers(self) -> bool:
+        return self._thread is not None and self._pid != os.getpid()
+
     def _shut_down(self) -> None:
         """Stop at interpreter exit, so that no MLX work runs while the process is torn down."""
+        if self._is_anothers():
+            return
         with self._lock:
             self._stopping = True
             self._jobs.put(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 import textwrap
@@ -372,6 +373,29 @@ def test_exit_in_the_middle_of_a_pass_waits_a_while_and_does_not_crash(asked_aga
         """
     )
     assert (done.returncode, done.stdout, done.stderr) == (1, "0", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_is_told_that_it_has_no_engine():
+    done = run_to_the_end(
+        """
+        import os
+        from msi_engine.errors import ModelError
+
+        print(ENGINE_THREAD.call(lambda: "parent"), flush=True)
+        child = os.fork()
+        if child == 0:
+            try:
+                ENGINE_THREAD.call(lambda: "child")
+            except ModelError as error:
+                print(error, flush=True)
+        else:
+            print(os.waitpid(child, 0)[1], ENGINE_THREAD.call(lambda: "still there"))
+        """
+    )
+    parent, child, last = done.stdout.splitlines()
+    assert (done.returncode, parent, last) == (0, "parent", "0 still there")
+    assert "forked process" in child
 
 
 def test_exit_gives_up_the_jobs_that_wait_and_tells_their_callers():
