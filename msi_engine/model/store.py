@@ -132,6 +132,17 @@ def locked(name: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[No
         lock.release()
 
 
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ModelFileError(
+            f"{home()} cannot be read: {error}; make it readable, or set MSI_HOME"
+        ) from error
+
+
+@_reading()
 def find_record(name: str) -> ModelRecord | None:
     """The record of a complete model; None if there is none of this name.
 
@@ -146,6 +157,7 @@ def find_record(name: str) -> ModelRecord | None:
     return _record(name, folder, manifest)
 
 
+@_reading()
 def list_names() -> list[str]:
     """The names of all models in the store, those with an unreadable manifest included."""
     return sorted(path.parent.name for path in (home() / "models").glob(f"*/{MANIFEST}"))
@@ -201,6 +213,7 @@ def remove(name: str) -> None:
             _write_settings({})
 
 
+@_reading()
 def default_name() -> str:
     """The model that is used when none is named: the configured one, else ``embedded``."""
     return str(_read_settings().get("default", EMBEDDED))

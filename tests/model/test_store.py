@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from llm_msi.registered import aliases
 from msi_engine.errors import ConfigError, DownloadError, ModelFileError, ModelNotFoundError
 from msi_engine.model import (
     default_name,
@@ -176,6 +177,15 @@ def test_a_model_behind_a_link_keeps_its_files(tiny_model: MakeModel, tmp_path: 
     remove("one")
     assert list_models() == []
     assert (elsewhere / "msi.json").is_file()
+
+
+def test_a_store_that_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("MSI_HOME", str(tmp_path / ("x" * 300)))  # longer than a name may be
+    for look in (list_models, resolve, lambda: resolve("one"), lambda: set_default("one")):
+        with pytest.raises(ModelFileError, match=r"cannot be read: .*set MSI_HOME") as caught:
+            look()
+        assert "\n" not in str(caught.value)
+    assert aliases() == []
 
 
 def test_a_store_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch):
