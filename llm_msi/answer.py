@@ -9,7 +9,7 @@ from llm.parts import StreamEvent
 
 from llm_msi.progress import Notice
 from llm_msi.trace import collapse_lines
-from msi_engine.events import Collapsed, Committed, Event, Prefilled
+from msi_engine.events import Collapsed, Committed, Event, Prefilled, Spawned, Stats
 from msi_engine.trace import Trace
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class Answer:
             self._notice.close()
         if isinstance(event, Prefilled) and event.done < event.total:
             self._notice.update(f"Reading the prompt: {event.done} of {event.total} tokens")
+        if isinstance(event, Spawned):
+            self._notice.update("Writing the first sentence")
         if isinstance(event, Collapsed) and self._show_paths:
             self._notice.close()
             lines = "".join(f"{line}\n" for line in collapse_lines(event))
@@ -91,10 +93,20 @@ class Answer:
             _TOLD.add(self._grounding.note)
             announce(self._grounding.note)
         if finished.reason == "length":
-            announce(
-                f"The answer was cut off at max_tokens = {self._config.max_tokens}; "
-                f"raise it with -o max_tokens {2 * self._config.max_tokens}"
-            )
+            announce(cut_off(self._config.max_tokens, stats))
+
+
+def cut_off(max_tokens: int, stats: Stats) -> str:
+    """What ended an answer before its end: the option, or the model's context."""
+    if stats.output_tokens < max_tokens:
+        return (
+            f"The answer was cut off where prompt and answer ({stats.prompt_tokens} and "
+            f"{stats.output_tokens} tokens) fill what the model can read; shorten the prompt"
+        )
+    return (
+        f"The answer was cut off at max_tokens = {max_tokens}; "
+        f"raise it with -o max_tokens {2 * max_tokens}"
+    )
 
 
 def announce(text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 from msi_engine.events import Collapsed, PathReport
 
 
@@ -32,5 +34,13 @@ def count(number: int, noun: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Text on one line, in quotes."""
-    return '"' + text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') + '"'
+    """Text on one line, in quotes; what could move the terminal's cursor is spelled out."""
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    if unicodedata.category(character) in ("Cc", "Zl", "Zp"):  # controls and line separators
+        return character.encode("unicode_escape").decode()
+    return character

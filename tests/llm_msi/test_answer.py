@@ -3,9 +3,9 @@
 import click
 from click.testing import CliRunner
 
-from llm_msi.answer import announce
+from llm_msi.answer import announce, cut_off
 from llm_msi.trace import collapse_lines
-from msi_engine.events import Collapsed, PathReport
+from msi_engine.events import Collapsed, PathReport, Stats
 
 
 def path(index, credence, text, **fields):
@@ -42,6 +42,19 @@ def test_one_line_a_collapse_and_one_a_path_best_first_winner_starred():
         '  * 1 credence 1.000 logprob -2.50 sentence: "Tea.\\n"',
         '    0 credence 0.000 logprob -2.50 dropped: "A \\"cup\\""',
     ]
+
+
+def test_no_text_of_a_path_gets_at_the_terminal():
+    lines = collapse_lines(collapsed(path(0, 1.0, "a\\\r\x1b[2J\x9b\x00\t\u2028 é😀👨\u200d👩")))
+    assert lines[1].endswith(r'"a\\\r\x1b[2J\x9b\x00\t\u2028 é😀👨' + '\u200d👩"')
+
+
+def test_the_reason_of_an_early_end_is_the_one_there_was():
+    stats = Stats(prompt_tokens=8000, output_tokens=192)
+    assert cut_off(192, stats).endswith("-o max_tokens 384")
+    full = cut_off(512, stats)
+    assert "8000 and 192 tokens" in full
+    assert "max_tokens" not in full
 
 
 def test_signals_and_notes_are_shown():
