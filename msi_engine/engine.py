@@ -16,6 +16,7 @@ from msi_engine.errors import DecodeError
 from msi_engine.events import Event, Stats
 from msi_engine.evidence import Embedder, Evidence, as_evidence
 from msi_engine.model import LoadedModel, OnProgress, load_model, resolve
+from msi_engine.model.progress import ignore_progress
 from msi_engine.scorer import ScorerFactory
 from msi_engine.service import ENGINE_THREAD
 from msi_engine.text import Vocabulary
@@ -115,7 +116,8 @@ class Engine:
         def load() -> Engine:
             path = resolve(name).path
             if path is None or (path, trust_remote_code) not in cls._shared:
-                loaded = load_model(name, on_progress, trust_remote_code=trust_remote_code)
+                tell = ENGINE_THREAD.while_wanted(on_progress or ignore_progress)
+                loaded = load_model(name, tell, trust_remote_code=trust_remote_code)
                 path = loaded.path
                 cls._shared.setdefault((path, trust_remote_code), cls(loaded))
             return cls._shared[path, trust_remote_code]

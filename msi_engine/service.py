@@ -67,8 +67,13 @@ class Job(Generic[T]):
                 self._check()
                 self._deliver(value)
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether the job has been given up."""
+        return self._cancelled.is_set()
+
     def _check(self) -> None:
-        if self._cancelled.is_set():
+        if self.cancelled:
             raise CancelledError("the generation was given up")
 
 
@@ -150,6 +155,22 @@ class EngineThread:
             yield function()
 
         return next(iter(list(self.stream(once))))
+
+    def while_wanted(self, tell: Callable[[T], None]) -> Callable[[T], None]:
+        """A callback of the running job that stops it, or at least is silent, once it is given up.
+
+        Args:
+            tell: What is called until then, from the engine thread or a helper of the job.
+        """
+        job = self._running
+
+        def told(value: T) -> None:
+            if job is None or not job.cancelled:
+                tell(value)
+            elif threading.current_thread() is self._thread:
+                raise CancelledError("the work was given up")
+
+        return told
 
     def _loop(self) -> None:
         while (job := self._jobs.get()) is not None:

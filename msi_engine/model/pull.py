@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from msi_engine.errors import (
+    CancelledError,
     ConfigError,
     DownloadError,
     ModelFileError,
@@ -224,7 +225,7 @@ def _cleaned_up(alias: str) -> Iterator[None]:
     """Clean up after a failure. The lock must be held: the staging folder may be another's."""
     try:
         yield
-    except (KeyboardInterrupt, DownloadError):
+    except (KeyboardInterrupt, CancelledError, DownloadError):
         _clean(alias)
         raise
     except Exception:

@@ -375,6 +375,36 @@ def test_exit_in_the_middle_of_a_pass_waits_a_while_and_does_not_crash(asked_aga
     assert (done.returncode, done.stdout, done.stderr) == (1, "0", "")
 
 
+def test_giving_a_load_up_ends_what_it_fetches_and_its_reports():
+    done = run_to_the_end(
+        """
+        import os, signal, types
+        from msi_engine import engine
+        from msi_engine.model import Progress
+
+        def fetch_for_ever(name, on_progress, **options):
+            for done in itertools.count():
+                on_progress(Progress("fetching", done, None, "B"))
+                time.sleep(0.01)
+
+        def tell(progress):
+            told.append(progress)
+            if len(told) == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        told = []
+        engine.load_model = fetch_for_ever
+        engine.resolve = lambda name: types.SimpleNamespace(path=None)
+        try:
+            engine.Engine.load("x", tell)
+        except KeyboardInterrupt:
+            so_far = len(told)
+            print(ENGINE_THREAD.call(lambda: "free"), len(told) <= so_far + 1)
+        """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "free True\n", "")
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_is_told_that_it_has_no_engine():
     done = run_to_the_end(

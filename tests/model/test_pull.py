@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from msi_engine.errors import (
+    CancelledError,
     ConfigError,
     DownloadError,
     ModelError,
@@ -22,7 +24,7 @@ from msi_engine.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
-from msi_engine.model import Progress, embedded, list_models, load_model, pull, remove
+from msi_engine.model import Progress, embedded, hub, list_models, load_model, pull, remove
 from msi_engine.model.home import home
 from msi_engine.model.store import locked, staging_folder
 
@@ -224,6 +226,22 @@ def test_giving_up_leaves_nothing(
         pull(str(tiny_model()), alias="mine", quantize=True, on_progress=give_up)
     assert list_models() == []
     assert staged() == []
+
+
+@pytest.mark.parametrize("reason", [KeyboardInterrupt, CancelledError])
+def test_giving_up_keeps_what_has_arrived_from_a_hub(
+    reason: type[BaseException], msi_home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def half(source: str, folder: Path, *_: object, **__: object) -> None:
+        folder.mkdir(parents=True)
+        (folder / hub._PIN).write_text("{}")
+        raise reason
+
+    monkeypatch.setattr(importlib.import_module("msi_engine.model.pull"), "fetch_repository", half)
+    with pytest.raises(reason):
+        pull("owner/name")
+    assert (staging_folder("name") / "draft" / hub._PIN).exists()
+    assert list_models() == []
 
 
 def test_giving_up_while_another_pull_is_under_way_leaves_its_files(
