@@ -140,7 +140,11 @@ class DecodeConfig(BaseModel):
     prefill_step_size: int = Field(
         2048, ge=1, le=1_000_000, description="Prompt tokens in one pass"
     )
-    max_kv_size: int | None = Field(None, ge=8, description="Sliding window over the cache, tokens")
+    max_kv_size: int | None = Field(
+        None,
+        ge=8,
+        description="Sliding window over the cache, tokens; some models decide it themselves",
+    )
     kv_bits: Literal[2, 3, 4, 5, 6, 8] | None = Field(None, description="Bits of a quantised cache")
     kv_group_size: Literal[32, 64, 128] = Field(64, description="Group size of a quantised cache")
     quantized_kv_start: int = Field(

@@ -71,8 +71,8 @@ class SharedPrefixCache:
         Args:
             model: A model of mlx-lm, as loaded.
             segment_length: Columns by which tails grow; the usual longest segment.
-            max_kv_size: Tokens of a sliding window over the cache. As in mlx-lm it counts only for
-                models that do not make caches of their own.
+            max_kv_size: Tokens of a sliding window over the cache. mlx-lm ignores it for models
+                that make caches of their own; here it is refused for them.
             kv_bits: Bits of a quantised cache; None keeps it as it is.
             kv_group_size: Entries that share a scale.
             quantized_kv_start: Tokens from which on the cache is quantised.
@@ -83,6 +83,8 @@ class SharedPrefixCache:
         quantization = None
         if kv_bits is not None:
             quantization = support.Quantization(kv_bits, kv_group_size, quantized_kv_start)
+        if max_kv_size is not None:
+            support.check_window(model)
         prefix = make_prompt_cache(model, max_kv_size)
         support.check(model, prefix, quantization)
 

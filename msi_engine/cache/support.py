@@ -111,6 +111,19 @@ def check(model: Module, caches: list[Any], quantization: Quantization | None) -
         ) from error
 
 
+def check_window(model: Module) -> None:
+    """Make sure that ``max_kv_size`` is not in vain.
+
+    Raises:
+        UnsupportedModelError: If the model makes caches of its own.
+    """
+    if hasattr(model, "make_cache"):
+        raise UnsupportedModelError(
+            f"max_kv_size cannot be used with model type {type_of(model)!r}: it decides itself "
+            "which layers have a window; leave max_kv_size out"
+        )
+
+
 def check_proof(model: Module, opened: Callable[[], Any]) -> None:
     """Refuse a model that is neither proved nor passes the trial; ``opened`` makes its cache.
 

@@ -89,6 +89,13 @@ def test_a_model_that_gives_other_logits_is_refused() -> None:
         SharedPrefixCache.for_model(Wrong())
 
 
+def test_max_kv_size_is_refused_where_it_would_be_ignored() -> None:
+    assert SharedPrefixCache.for_model(make("mixtral"), max_kv_size=16)
+    for name in ("llama", "gemma3_text"):
+        with pytest.raises(UnsupportedModelError, match=rf"max_kv_size.*'{name}'.*leave"):
+            SharedPrefixCache.for_model(make(name), max_kv_size=16)
+
+
 def test_kv_bits_is_refused_on_windows_and_on_attention_that_cannot_take_it() -> None:
     with pytest.raises(UnsupportedModelError, match=r"kv_bits.*'gemma3_text'.*window"):
         SharedPrefixCache.for_model(make("gemma3_text"), kv_bits=8)
