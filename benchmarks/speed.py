@@ -60,9 +60,9 @@ class Bench:
         self.prompt = ids[:length]
         self.tokens = tokens
         self.steps: dict[str, list[float]] = defaultdict(list)
-        self.collapses: dict[int, list[float]] = defaultdict(list)
         self.first: dict[str, list[float]] = defaultdict(list)
         self.bytes: dict[str, int] = {}
+        self.rounds = 0
         self.cache = make_prompt_cache(self.model)  # mlx-lm's, filled once
 
     def round(self) -> None:
@@ -93,7 +93,6 @@ class Bench:
             for event in self.stream(k, self.tokens):
                 probe.see(event)
         self.steps[f"K={k}"] += probe.steps(k)
-        self.collapses[k] += probe.collapses()
         self.bytes[f"K={k}"] = probe.bytes
 
     def stream(self, k: int, tokens: int) -> Iterator[Any]:
@@ -104,7 +103,7 @@ class Bench:
             spawn_temperature=2.0,
             spawn_min_p=0,
             majority=1,
-            seed=len(self.first["mlx-lm"]),
+            seed=self.rounds,
         )
         return self.engine.stream(self.prompt, config)
 
@@ -132,19 +131,28 @@ class Bench:
         mx.clear_cache()
 
     def time_to_first(self) -> None:
-        """From the request to the first token, nothing in any cache."""
-        from mlx_lm import stream_generate
-
-        start = time.perf_counter()
-        next(iter(stream_generate(self.model, self.tokenizer, self.prompt, max_tokens=2)))
-        self.first["mlx-lm"].append(time.perf_counter() - start)
-        for k in (1, 4):
+        """From the request to the first token, nothing in any cache; who is first changes."""
+        contenders = {
+            "mlx-lm": self.first_of_mlx_lm,
+            "K=1": lambda: self.first_of_msi(1),
+            "K=4": lambda: self.first_of_msi(4),
+        }
+        turn = self.rounds % len(contenders)
+        for name in [*list(contenders)[turn:], *list(contenders)[:turn]]:
             self.engine._keeper.clear()
             start = time.perf_counter()
-            for event in self.stream(k, 2):
-                if isinstance(event, Committed if k == 1 else Spawned):
-                    self.first[f"K={k}"].append(time.perf_counter() - start)
-                    break
+            contenders[name]()
+            self.first[name].append(time.perf_counter() - start)
+        self.rounds += 1
+
+    def first_of_mlx_lm(self) -> None:
+        from mlx_lm import stream_generate
+
+        next(iter(stream_generate(self.model, self.tokenizer, self.prompt, max_tokens=2)))
+
+    def first_of_msi(self, k: int) -> None:
+        wanted = Committed if k == 1 else Spawned
+        next(event for event in self.stream(k, 2) if isinstance(event, wanted))
 
     def print(self) -> None:
         print(f"\nprompt {len(self.prompt)} tokens")
@@ -159,9 +167,6 @@ class Bench:
                 f"  step {name:15} {median * 1e3:7.1f} ms   {median / base:5.2f} x K=1   "
                 f"{median / reference:5.2f} x mlx-lm   ({len(times)} steps)"
             )
-        for k, times in self.collapses.items():
-            if times:
-                print(f"  collapse and spawn K={k}: {statistics.median(times) * 1e3:.1f} ms more")
         k = max(PATHS)
         own, copies = self.steps[f"K={k}"], self.steps[f"replicated K={k}"]
         print(
@@ -170,7 +175,7 @@ class Bench:
             f"memory {self.bytes[f'K={k}'] / self.bytes[f'replicated K={k}']:.3f} x"
         )
         reference = statistics.median(self.first["mlx-lm"])
-        for name, times in self.first.items():
+        for name, times in sorted(self.first.items()):
             median = statistics.median(times)
             print(f"  first token {name:8} {median:6.3f} s   {median / reference:5.2f} x mlx-lm")
 
@@ -213,14 +218,6 @@ class Probe:
             for earlier, later in zip(self.passes[1:], self.passes[2:], strict=False)
             if earlier[1] == later[1] == k and not earlier[2] and not later[2]
         ]
-
-    def collapses(self) -> list[float]:
-        """Seconds that a step with collapse and spawn takes over the run's median step."""
-        pairs = list(zip(self.passes[1:], self.passes[2:], strict=False))
-        plain = [b[0] - a[0] for a, b in pairs if not b[2]]
-        if not plain:
-            return []
-        return [b[0] - a[0] - statistics.median(plain) for a, b in pairs if b[2]]
 
 
 def _differences(times: list[float]) -> list[float]:
