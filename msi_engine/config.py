@@ -6,6 +6,7 @@ Spelling and meaning follow mlx-lm wherever mlx-lm has the option.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -17,6 +18,9 @@ Law = Literal["paper", "mean", "posterior"]
 Collapse = Literal["auto", "argmax", "sample", "token_vote", "mbr"]
 
 MAX_PATHS = 64
+
+# An ISO 639 code, with or without script and region; a name in words would be no language's.
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
 
 
 class DecodeConfig(BaseModel):
@@ -156,6 +160,13 @@ class DecodeConfig(BaseModel):
     def _no_empty_stop(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if any(not s for s in value):
             raise ValueError("a stop string is empty; leave it out or give it a character")
+        return value
+
+    @field_validator("language")
+    @classmethod
+    def _language_code(cls, value: str) -> str:
+        if not _LANGUAGE.fullmatch(value):
+            raise ValueError("must be a language code such as en or pt-BR")
         return value
 
     @field_validator("scorers", "logit_bias")

@@ -60,6 +60,9 @@ REFUSED = [
     ("vote_guard", "-1", "`vote_guard`: input should be greater than or equal to 0"),
     ("temprature", "1", "did you mean 'temperature'?"),
     ("nonsense", "1", "unknown option 'nonsense'"),
+    ("language", "english", "`language`: must be a language code such as en or pt-BR"),
+    ("language", "12", "`language`"),
+    ("language", "e\n", "`language`"),
 ]
 
 REFUSED_TOGETHER = [
