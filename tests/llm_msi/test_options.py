@@ -60,15 +60,15 @@ REFUSED = [
     ("vote_guard", "-1", "`vote_guard`: input should be greater than or equal to 0"),
     ("temprature", "1", "did you mean 'temperature'?"),
     ("nonsense", "1", "unknown option 'nonsense'"),
-    ("language", "english", "`language`: must be a language code such as en or pt-BR"),
-    ("language", "12", "`language`"),
-    ("language", "e\n", "`language`"),
 ]
 
 REFUSED_TOGETHER = [
     ({"stop": ""}, "stop string is empty"),
     ({"logit_bias": '{"1": 1e9}'}, "`logit_bias`"),
     ({"scorer_options": '{"rag": {}}'}, "scorers that are not active"),
+    ({"language": "english"}, "`language`: must be a language code such as en or pt-BR"),
+    ({"language": "12"}, "`language`"),
+    ({"language": "en\n"}, "`language`"),
     ({"kv_bits": "4", "max_kv_size": "64"}, "cannot be used together"),
 ]
 
