@@ -32,7 +32,8 @@ def main() -> None:
 
 def table(engine: Engine, prompt: list[int], tokens: int) -> None:
     columns = {k: measure(engine, prompt, k, tokens) for k in PATHS}
-    print(f"prompt {len(prompt)} tokens, ms a pass     " + "".join(f"{f'K={k}':>9}" for k in columns))
+    heads = "".join(f"{f'K={k}':>9}" for k in columns)
+    print(f"prompt {len(prompt)} tokens, ms a pass     {heads}")
     for name in next(iter(columns.values())):
         print(f"{name:36}" + "".join(f"{column[name]:9.2f}" for column in columns.values()))
 
