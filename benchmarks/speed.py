@@ -1,6 +1,6 @@
 """What a step costs: the whole engine against mlx-lm, in one process, in alternating runs.
 
-    python -m benchmarks.speed [--tokens 48] [--rounds 5] [--lengths 64 1024 4096]
+    python -m benchmarks.speed [--tokens 48] [--rounds 5] [--lengths 64 1024 4096] [--steps-only]
 
 A step is the time from one forward pass to the next with all K paths live and no collapse in
 between: sampling, weights, boundaries and detokenising included. Medians; read the ratios.
@@ -37,6 +37,8 @@ def main() -> None:
         bench = Bench(engine, length, options.tokens)
         for _ in range(options.rounds):
             ENGINE_THREAD.call(bench.round)
+            if not options.steps_only:
+                ENGINE_THREAD.call(bench.time_to_first)
         bench.print()
 
 
@@ -44,6 +46,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.speed")
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps-only", action="store_true", help="no time to first token")
     parser.add_argument("--lengths", type=int, nargs="*", default=[64, 1024, 4096])
     return parser.parse_args()
 
@@ -70,7 +73,7 @@ class Bench:
         for k in PATHS:
             self.msi(k)
         self.replicated(max(PATHS))
-        self.time_to_first()
+        self.rounds += 1
 
     def mlx_lm(self) -> None:
         """Ordinary decoding by mlx-lm, from a cache that holds the prompt."""
@@ -143,7 +146,6 @@ class Bench:
             start = time.perf_counter()
             contenders[name]()
             self.first[name].append(time.perf_counter() - start)
-        self.rounds += 1
 
     def first_of_mlx_lm(self) -> None:
         from mlx_lm import stream_generate
@@ -174,6 +176,8 @@ class Bench:
             f"time {statistics.median(own) / statistics.median(copies):.2f} x, "
             f"memory {self.bytes[f'K={k}'] / self.bytes[f'replicated K={k}']:.3f} x"
         )
+        if not self.first:
+            return
         reference = statistics.median(self.first["mlx-lm"])
         for name, times in sorted(self.first.items()):
             median = statistics.median(times)
