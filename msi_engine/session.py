@@ -15,7 +15,7 @@ from msi_engine.boundary import make_boundaries
 from msi_engine.cache import SharedPrefixCache
 from msi_engine.config import DecodeConfig
 from msi_engine.decoder import Decoder
-from msi_engine.errors import PromptError
+from msi_engine.errors import MSIError, PromptError, ScorerError
 from msi_engine.events import Event, Prefilled
 from msi_engine.evidence import Embedder, Evidence
 from msi_engine.model import LoadedModel
@@ -137,12 +137,16 @@ class Session:
 
     def _panel(self, prompt: EncodedPrompt, config: DecodeConfig) -> ScorerPanel:
         factories = find_scorers(config.scorers, self._request.scorer_factories)
-        return ScorerPanel(
-            {
-                name: (factory(self._context(prompt, config, name)), config.scorers[name])
-                for name, factory in factories.items()
-            }
-        )
+        scorers = {}
+        for name, factory in factories.items():
+            try:
+                scorer = factory(self._context(prompt, config, name))
+            except MSIError:
+                raise
+            except Exception as error:
+                raise ScorerError(name, f"not made: {type(error).__name__}: {error}") from error
+            scorers[name] = (scorer, config.scorers[name])
+        return ScorerPanel(scorers)
 
     def _context(self, prompt: EncodedPrompt, config: DecodeConfig, name: str) -> ScoreContext:
         return ScoreContext(

@@ -262,6 +262,17 @@ def test_bad_requests_are_one_line_errors(engine, caplog):
     assert not caplog.records  # the error is all there is to read
 
 
+def test_a_scorer_that_cannot_be_made_is_one_line_that_names_it(engine):
+    def broken(context):
+        raise RuntimeError("no such file\nor folder")
+
+    with pytest.raises(
+        ScorerError, match="'mine': not made: RuntimeError: no such file or"
+    ) as caught:
+        engine.generate(STORY, scorers={"mine": 1.0}, scorer_factories={"mine": broken})
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
 def test_the_budget_is_what_the_context_leaves(engine):
     prompt, room = engine.tokenizer.encode(STORY), 5
     loaded = dataclasses.replace(engine._loaded, context_length=len(prompt) + room)
