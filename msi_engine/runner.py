@@ -25,25 +25,21 @@ _CLEAR_EVERY = 256  # passes between releases of MLX's buffer cache, as in mlx-l
 
 
 class Runner:
-    """Model, cache and processors of one generation.
+    """Cache and processors of one generation.
 
     Args:
-        model: An mlx-lm model.
-        cache: Its cache, holding what is reused of the prompt.
+        cache: The cache of the model, through which it is run; holds the prompt but its last token.
         processors: mlx-lm logits processors ``(tokens (n,), logits (1, V)) -> (1, V)``. They must
             be functions of their arguments: each path calls them with its own tokens.
         history: The decoder's `history`: token ids of a path, for the processors.
-        on_ops: Told every token that enters the prefix, for reuse in a later turn.
     """
 
     def __init__(
         self,
-        model: Any,
         cache: SharedPrefixCache,
         processors: Sequence[LogitsProcessor],
         history: Callable[[int | None], list[int]],
     ) -> None:
-        self._model = model
         self._cache = cache
         self._processors = list(processors)
         self._history = history
@@ -57,6 +53,9 @@ class Runner:
             self._apply(op)
         if turn.feed is None:
             return []
+        self._passes += 1
+        if self._passes % _CLEAR_EVERY == 0:
+            mx.clear_cache()
         rows = self._forward(turn.feed)
         self.peak_bytes = max(self.peak_bytes, self._cache.nbytes)
         return rows
@@ -79,9 +78,6 @@ class Runner:
                 self._branch = self._cache.branch()
 
     def _forward(self, feed: Feed) -> list[NextToken]:
-        self._passes += 1
-        if self._passes % _CLEAR_EVERY == 0:
-            mx.clear_cache()
         logits = self._cache.forward(mx.array(feed.tokens))
         if feed.all_positions:
             return self._positions(logits[0], feed.paths[0])
@@ -131,9 +127,6 @@ class SingleRunner(Runner):
         current = self._ahead
         if current is None:
             raise CacheError("a token was fed after the last one; this is a bug in the decoder")
-        self._passes += 1
-        if self._passes % _CLEAR_EVERY == 0:
-            mx.clear_cache()
         self._run_ahead(current)
         return [current]
 

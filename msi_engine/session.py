@@ -159,7 +159,7 @@ class Session:
 
     def _runner(self, cache: SharedPrefixCache, decoder: Decoder, config: DecodeConfig) -> Runner:
         processors = [*penalties(config), *self._request.logits_processors]
-        common: tuple[Any, ...] = (self._loaded.model, cache, processors, decoder.history)
+        common: tuple[Any, ...] = (cache, processors, decoder.history)
         if config.k > 1:
             return Runner(*common)
         mx.random.seed(decoder.seed)  # the engine thread's own state, nobody else's

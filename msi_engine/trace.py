@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 from msi_engine.config import DecodeConfig
@@ -54,12 +55,14 @@ class Trace:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything: every path of every segment with text, tokens, credence and signals."""
-        segments = [self._segment(c, _path_in_full) for c in self.collapses]
-        return {**_plain(self._head()), "segments": _plain(segments)}
+        return self._told(_path_in_full)
 
     def summary(self) -> dict[str, Any]:
         """The same without tokens, and paths by their share alone: small enough for a log."""
-        segments = [self._segment(c, _path_in_short) for c in self.collapses]
+        return self._told(_path_in_short)
+
+    def _told(self, path: Callable[[PathReport], dict[str, Any]]) -> dict[str, Any]:
+        segments = [self._segment(c, path) for c in self.collapses]
         return {**_plain(self._head()), "segments": _plain(segments)}
 
     def _head(self) -> dict[str, Any]:
@@ -75,7 +78,9 @@ class Trace:
             head["stats"] = stats
         return head
 
-    def _segment(self, collapse: Collapsed, path: Any) -> dict[str, Any]:
+    def _segment(
+        self, collapse: Collapsed, path: Callable[[PathReport], dict[str, Any]]
+    ) -> dict[str, Any]:
         return {
             "reason": collapse.reason,
             "mode": collapse.mode,
