@@ -10,6 +10,8 @@ from msi_engine.model.progress import OnProgress, Progress
 from msi_engine.model.pull import pull
 from msi_engine.model.resolve import ResolvedModel, resolve
 from msi_engine.model.store import ModelRecord, default_name, list_models, remove, set_default
+from msi_engine.model.target import TargetModel, load_target
+from msi_engine.model.tensors import logical_nbytes
 
 __all__ = [
     "BackendReport",
@@ -19,10 +21,13 @@ __all__ = [
     "OnProgress",
     "Progress",
     "ResolvedModel",
+    "TargetModel",
     "default_name",
     "doctor",
     "list_models",
     "load_model",
+    "load_target",
+    "logical_nbytes",
     "prepare_backend",
     "pull",
     "remove",

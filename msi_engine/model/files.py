@@ -77,22 +77,39 @@ def check_safetensors(path: Path) -> None:
         ModelFileError: If it is shorter or longer, or has no readable header.
     """
     actual = path.stat().st_size
+    header, start = read_header(path)
+    expected = start + max((entry["data_offsets"][1] for entry in header.values()), default=0)
+    if actual != expected:
+        raise ModelFileError(
+            f"{path} has {actual} bytes and should have {expected}; fetch the model again"
+        )
+
+
+def read_header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
+    """The header of a safetensors file: each tensor's entry, and the byte that its data begin at.
+
+    An entry holds ``dtype``, ``shape`` and ``data_offsets``, two integers counted from there.
+
+    Raises:
+        ModelFileError: If it has no readable header.
+    """
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             if length > _MAX_HEADER:
                 raise ValueError(f"header of {length} bytes")
             header = json.loads(file.read(length))
-        ends = [entry["data_offsets"][1] for name, entry in header.items() if name[:2] != "__"]
+        tensors = {name: entry for name, entry in header.items() if name[:2] != "__"}
+        for entry in tensors.values():
+            entry["dtype"], entry["shape"]
+            first, last = entry["data_offsets"]
+            if not 0 <= int(first) <= int(last):
+                raise ValueError(f"data from {first} to {last}")
     except (struct.error, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ModelFileError(
             f"{path} is truncated or no safetensors file ({error}); fetch the model again"
         ) from None
-    expected = 8 + length + max(ends, default=0)
-    if actual != expected:
-        raise ModelFileError(
-            f"{path} has {actual} bytes and should have {expected}; fetch the model again"
-        )
+    return tensors, 8 + length
 
 
 def file_sizes(folder: Path) -> dict[str, int]:

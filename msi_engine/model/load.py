@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +77,8 @@ def load_model(
     path = _part(resolved, part)
     check_folder(path)
     tell(Progress(f"loading {resolved.name}", 0, None, "files"))
-    model, tokenizer = _load(path, trust_remote_code)
+    model = load_weights(path, trust_remote_code=trust_remote_code)
+    tokenizer = load_tokenizer(path, trust_remote_code=trust_remote_code)
     config = read_config(path)
     return LoadedModel(
         model=model,
@@ -83,9 +86,9 @@ def load_model(
         name=resolved.name,
         path=path,
         context_length=context_length(config),
-        vocab_size=_positive(config, "vocab_size"),
+        vocab_size=vocab_size(config),
         eos_token_ids=frozenset(tokenizer.eos_token_ids),
-        nbytes=_nbytes(model),
+        nbytes=weights_nbytes(model),
         has_chat_template=bool(tokenizer.has_chat_template),
     )
 
@@ -93,6 +96,11 @@ def load_model(
 def context_length(config: dict[str, Any]) -> int | None:
     """Most tokens that a model was made for, by its config; None if it does not say."""
     return _positive(config, *_CONTEXT_KEYS)
+
+
+def vocab_size(config: dict[str, Any]) -> int | None:
+    """How many tokens a model gives logits of, by its config; None if it does not say."""
+    return _positive(config, "vocab_size")
 
 
 def _positive(config: dict[str, Any], *keys: str) -> int | None:
@@ -112,30 +120,60 @@ def _part(resolved: ResolvedModel, part: Part | None) -> Path:
     return path
 
 
-def _load(path: Path, trust_remote_code: bool) -> tuple[Any, Any]:
-    """Model and tokenizer. Whatever mlx-lm and transformers raise becomes one line."""
-    import mlx_lm
+def load_weights(path: Path, *, trust_remote_code: bool = False) -> Any:
+    """The model of a folder, in the numbers that this machine computes with, in memory.
 
-    try:
-        model, tokenizer = mlx_lm.load(
-            str(path),
-            lazy=True,
-            tokenizer_config={
-                "trust_remote_code": trust_remote_code,
-                # The engine compares the prompt with the context and says so in its own words.
-                "model_max_length": sys.maxsize,
-            },
-            trust_remote_code=trust_remote_code,
-        )[:2]
-    except Exception as error:
-        raise _explained(path, error) from error
+    Raises:
+        ModelError: If it cannot be read or used, in one line.
+    """
+    import mlx.core as mx
+
+    model = open_weights(path, trust_remote_code=trust_remote_code)
     if wants_float32():
         to_float32(model)
     else:
-        import mlx.core as mx
-
         mx.eval(model.parameters())
-    return model, tokenizer
+    return model
+
+
+def open_weights(path: Path, *, trust_remote_code: bool = False) -> Any:
+    """The model of a folder as it is stored, nothing read yet but the outlines of the files.
+
+    Raises:
+        ModelError: If it cannot be read or used, in one line.
+    """
+    from mlx_lm import utils
+
+    with _one_line(path):
+        return utils.load_model(path, lazy=True, trust_remote_code=trust_remote_code)[0]
+
+
+def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
+    """mlx-lm's tokenizer of a folder.
+
+    Raises:
+        ModelError: If it cannot be read or used, in one line.
+    """
+    from mlx_lm import utils
+
+    read: Callable[..., Any] = utils.load_tokenizer
+    options = {
+        "trust_remote_code": trust_remote_code,
+        # The engine compares the prompt with the context and says so in its own words.
+        "model_max_length": sys.maxsize,
+    }
+    with _one_line(path):
+        ends = utils.load_config(path).get("eos_token_id")
+        return read(path, options, eos_token_ids=ends)
+
+
+@contextlib.contextmanager
+def _one_line(path: Path) -> Iterator[None]:
+    """Whatever mlx-lm and transformers raise becomes one line."""
+    try:
+        yield
+    except Exception as error:
+        raise _explained(path, error) from error
 
 
 def _explained(path: Path, error: Exception) -> ModelError:
@@ -150,7 +188,9 @@ def _explained(path: Path, error: Exception) -> ModelError:
     return ModelFileError(f"{path} cannot be loaded: {type(error).__name__}: {first}")
 
 
-def _nbytes(model: Any) -> int:
+def weights_nbytes(model: Any) -> int:
+    """Bytes of a model's weights, one that is held in two places counted once."""
     from mlx.utils import tree_flatten
 
-    return sum(int(array.nbytes) for _, array in dict(tree_flatten(model.parameters())).items())
+    arrays = {id(array): array for array in dict(tree_flatten(model.parameters())).values()}
+    return sum(int(array.nbytes) for array in arrays.values())

@@ -7,31 +7,39 @@ from pathlib import Path
 from typing import Any
 
 from msi_engine.errors import ModelError
+from msi_engine.model.files import read_config
+from msi_engine.model.load import load_tokenizer, vocab_size
 
 _PROBE = "Grüße, 3.14 naïve  cafés\n\tif x == 42: print('東京 🙂')\r\n"
 
 
-def check_pair(draft: Path, target: Path) -> None:
-    """Make sure that two models have the same tokenizer.
+def check_pair(draft: Path, target: Path, *, trust_remote_code: bool = False) -> None:
+    """Make sure that two models have the same tokenizer and logits of the same tokens.
 
-    Same vocabulary, special tokens, splitting of a probing text, and chat template.
+    Same vocabulary, special tokens, splitting of a probing text, chat template, and as many logits.
 
     Args:
         draft: Folder of the draft.
         target: Folder of the target.
+        trust_remote_code: Let the tokenizers' own Python code run.
 
     Raises:
         ModelError: Naming the first difference.
     """
-    from mlx_lm import utils
-
-    load_tokenizer: Callable[[Path], Any] = utils.load_tokenizer
-    first, second = (load_tokenizer(folder) for folder in (draft, target))
-    for what, read in _TRAITS:
-        if read(first) != read(second):
-            raise ModelError(
-                f"{draft.name} and {target.name} cannot be a pair: they differ in {what}"
-            )
+    # Padding beyond the vocabulary may differ between sizes of one family; comparing two
+    # distributions needs the same tokens.
+    widths = [vocab_size(read_config(folder)) for folder in (draft, target)]
+    first, second = (
+        load_tokenizer(folder, trust_remote_code=trust_remote_code) for folder in (draft, target)
+    )
+    different = [what for what, read in _TRAITS if read(first) != read(second)]
+    if not different and widths[0] != widths[1]:
+        different = [f"the number of logits ({widths[0]} and {widths[1]})"]
+    if different:
+        raise ModelError(
+            f"{draft.name} and {target.name} cannot be a pair: they differ in {different[0]}; "
+            "take two precisions of one model, or two models of one family"
+        )
 
 
 def _special_tokens(tokenizer: Any) -> Any:

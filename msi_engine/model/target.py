@@ -1,0 +1,91 @@
+"""The target of a pair: the model that checks what the draft has written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from msi_engine.errors import ModelError
+from msi_engine.model.files import check_folder
+from msi_engine.model.load import LoadedModel, load_weights, weights_nbytes
+from msi_engine.model.pairs import check_pair
+from msi_engine.model.progress import OnProgress, Progress, ignore_progress
+from msi_engine.model.resolve import resolve
+from msi_engine.model.tensors import logical_nbytes
+
+Kind = Literal["resident", "stream", "residual"]
+Residency = Literal["auto", "resident", "stream"]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetModel:
+    """A target, ready to be swept.
+
+    Attributes:
+        model: As mlx-lm's: token ids ``(B, L)`` and a ``cache`` to logits ``(B, L, V)``.
+        kind: ``resident``: all weights in memory. ``stream``: one layer's at a time. ``residual``:
+            the draft's weights, and what they lost.
+        name: The name that it was found by.
+        path: The folder that it is read from.
+        bytes_per_sweep: Bytes of weights that one forward pass reads, at their stored size.
+        nbytes: Bytes of weights that it keeps in memory, those of the draft not counted.
+    """
+
+    model: Any
+    kind: Kind
+    name: str
+    path: Path
+    bytes_per_sweep: int
+    nbytes: int
+
+
+def load_target(
+    draft: LoadedModel,
+    *,
+    name: str | None = None,
+    residency: Residency = "auto",
+    on_progress: OnProgress | None = None,
+    trust_remote_code: bool = False,
+) -> TargetModel:
+    """Load the target of a draft, fetching it first if need be.
+
+    Args:
+        draft: The draft, in memory.
+        name: The target's name, see `resolve`; of a pair, its target. None is the target of the
+            pair that the draft belongs to.
+        residency: ``resident``, ``stream``, or ``auto``: resident if there is memory for it.
+        on_progress: Told of what takes long.
+        trust_remote_code: Let the model's own Python code run.
+
+    Raises:
+        ModelError: If there is none, or it is no target for this draft, or cannot be used.
+        DownloadError: If it has to be fetched and cannot be.
+    """
+    tell = on_progress or ignore_progress
+    called, path = _find(draft, name, tell, trust_remote_code)
+    check_folder(path)
+    check_pair(draft.path, path, trust_remote_code=trust_remote_code)
+    tell(Progress(f"loading the target {called}", 0, None, "files"))
+    model = load_weights(path, trust_remote_code=trust_remote_code)
+    return TargetModel(model, "resident", called, path, logical_nbytes(path), weights_nbytes(model))
+
+
+def _find(
+    draft: LoadedModel, name: str | None, tell: OnProgress, trust_remote_code: bool
+) -> tuple[str, Path]:
+    """Name and folder of the target."""
+    called = draft.name if name is None else name
+    resolved = resolve(called)
+    if not resolved.is_fetched:
+        from msi_engine.model.pull import pull
+
+        pull(called, on_progress=tell, trust_remote_code=trust_remote_code)
+        resolved = resolve(called)
+    path = resolved.target if name is None else resolved.target or resolved.path
+    if path is None:
+        raise ModelError(
+            f"model {called!r} has no target to check it; name one with the option `target`, "
+            "or pull it as a pair (--target or --quantize)"
+        )
+    return called, path
