@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msi_engine.config import PRESETS, DecodeConfig
 from msi_engine.evidence import Embedder, Evidence
+from msi_engine.grammar import JsonSchema
 from msi_engine.path import PathView
 from msi_engine.plugins import hookimpl
 from msi_engine.scorer import ScoreContext, Scorer
@@ -27,6 +28,7 @@ __all__ = [
     "Engine",
     "Evidence",
     "Generation",
+    "JsonSchema",
     "PathView",
     "ScoreContext",
     "Scorer",

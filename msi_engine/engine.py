@@ -15,6 +15,7 @@ from msi_engine.config import DecodeConfig
 from msi_engine.errors import DecodeError
 from msi_engine.events import Event, Stats
 from msi_engine.evidence import Embedder, Evidence, as_evidence
+from msi_engine.grammar import JsonSchema
 from msi_engine.model import LoadedModel, OnProgress, load_model, resolve
 from msi_engine.model.progress import ignore_progress
 from msi_engine.scorer import ScorerFactory
@@ -153,6 +154,7 @@ class Engine:
         scorer_factories: Mapping[str, ScorerFactory] | None = None,
         evidence: Any = None,
         embedder: Embedder | None = None,
+        constraint: JsonSchema | None = None,
         **options: Any,
     ) -> Generation:
         """Generate an answer.
@@ -167,6 +169,8 @@ class Engine:
             evidence: Passages that scorers hold the answer to: texts, `msi_engine.Evidence`, or
                 documents with ``page_content`` and ``metadata``. They do not enter the prompt.
             embedder: What embeds texts for the scorers. None: a scorer that can find one does.
+            constraint: A schema that the answer is held to at every token. A finish reason other
+                than ``eos`` means that the answer was cut off before its JSON was complete.
             **options: Single options over ``config``.
 
         Raises:
@@ -175,7 +179,7 @@ class Engine:
         config = _merged(config, options)
         trace = Trace(self.model_name, config)
         signals = _Signals(scorer_factories or {}, as_evidence(evidence), embedder)
-        work = self._work(prompt, config, logits_processors, signals)
+        work = self._work(prompt, config, logits_processors, signals, constraint)
         for event in ENGINE_THREAD.stream(work):
             trace.record(event)
         return Generation.of(trace)
@@ -189,6 +193,7 @@ class Engine:
         scorer_factories: Mapping[str, ScorerFactory] | None = None,
         evidence: Any = None,
         embedder: Embedder | None = None,
+        constraint: JsonSchema | None = None,
         **options: Any,
     ) -> Generator[Event]:
         """Generate, event by event; closing the iterator gives the generation up.
@@ -197,7 +202,8 @@ class Engine:
         first event.
         """
         signals = _Signals(scorer_factories or {}, as_evidence(evidence), embedder)
-        work = self._work(prompt, _merged(config, options), logits_processors, signals)
+        config = _merged(config, options)
+        work = self._work(prompt, config, logits_processors, signals, constraint)
         return ENGINE_THREAD.stream(work)
 
     async def agenerate(
@@ -209,13 +215,14 @@ class Engine:
         scorer_factories: Mapping[str, ScorerFactory] | None = None,
         evidence: Any = None,
         embedder: Embedder | None = None,
+        constraint: JsonSchema | None = None,
         **options: Any,
     ) -> Generation:
         """`generate` for an event loop; cancelling the task gives the generation up."""
         config = _merged(config, options)
         trace = Trace(self.model_name, config)
         signals = _Signals(scorer_factories or {}, as_evidence(evidence), embedder)
-        work = self._work(prompt, config, logits_processors, signals)
+        work = self._work(prompt, config, logits_processors, signals, constraint)
         async with contextlib.aclosing(ENGINE_THREAD.astream(work)) as events:
             async for event in events:
                 trace.record(event)
@@ -230,11 +237,13 @@ class Engine:
         scorer_factories: Mapping[str, ScorerFactory] | None = None,
         evidence: Any = None,
         embedder: Embedder | None = None,
+        constraint: JsonSchema | None = None,
         **options: Any,
     ) -> AsyncGenerator[Event]:
         """`stream` for an event loop; close it (or cancel the task) to give up."""
         signals = _Signals(scorer_factories or {}, as_evidence(evidence), embedder)
-        work = self._work(prompt, _merged(config, options), logits_processors, signals)
+        config = _merged(config, options)
+        work = self._work(prompt, config, logits_processors, signals, constraint)
         return ENGINE_THREAD.astream(work)
 
     def _work(
@@ -243,6 +252,7 @@ class Engine:
         config: DecodeConfig,
         logits_processors: Sequence[LogitsProcessor],
         signals: _Signals,
+        constraint: JsonSchema | None,
     ) -> Callable[[], Generator[Event]]:
         def events() -> Generator[Event]:
             from msi_engine.session import Request, Session
@@ -254,6 +264,7 @@ class Engine:
                 signals.scorer_factories,
                 signals.evidence,
                 signals.embedder,
+                constraint,
             )
             return Session(self._loaded, self._vocabulary, self._keeper, request).events()
 

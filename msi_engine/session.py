@@ -18,6 +18,8 @@ from msi_engine.decoder import Decoder
 from msi_engine.errors import MSIError, PromptError, ScorerError
 from msi_engine.events import Event, Prefilled
 from msi_engine.evidence import Embedder, Evidence
+from msi_engine.grammar import JsonSchema
+from msi_engine.grammar.processor import GrammarProcessor
 from msi_engine.model import LoadedModel
 from msi_engine.options import fit_to_vocabulary, penalties, sampler
 from msi_engine.panel import ScorerPanel
@@ -41,6 +43,7 @@ class Request:
         scorer_factories: Scorers that no plugin has registered, by name.
         evidence: Passages for the scorers.
         embedder: What embeds texts for the scorers.
+        constraint: What the answer may be; None is anything.
     """
 
     prompt: Prompt
@@ -49,6 +52,7 @@ class Request:
     scorer_factories: Mapping[str, ScorerFactory] = field(default_factory=dict)
     evidence: tuple[Evidence, ...] = ()
     embedder: Embedder | None = None
+    constraint: JsonSchema | None = None
 
 
 class Session:
@@ -81,10 +85,11 @@ class Session:
             vocab_size=self._loaded.vocab_size or self._vocabulary.size,
         )
         config = self._fit(prompt)
+        processors = self._processors(prompt, config)
         decoder = self._decoder(prompt, config)
         cache, reused = self._keeper.take(prompt.tokens, config)
         yield from self._prefill(cache, prompt, reused, config)
-        runner = self._runner(cache, decoder, config)
+        runner = self._runner(cache, processors, decoder, config)
         turn = decoder.start(runner.root(prompt.tokens[-1]))
         decoder.stats.prefilled_tokens = len(prompt.tokens) - reused
         decoder.stats.prompt_s = time.perf_counter() - start
@@ -157,8 +162,23 @@ class Session:
             embedder=self._request.embedder,
         )
 
-    def _runner(self, cache: SharedPrefixCache, decoder: Decoder, config: DecodeConfig) -> Runner:
+    def _processors(self, prompt: EncodedPrompt, config: DecodeConfig) -> list[LogitsProcessor]:
+        """The options', the caller's, and last, so that nothing undoes it, the constraint's."""
         processors = [*penalties(config), *self._request.logits_processors]
+        constraint = self._request.constraint
+        if constraint is None:
+            return processors
+        tokenizer, ends = self._loaded.tokenizer, self._vocabulary.eos_token_ids
+        mask = GrammarProcessor(constraint.grammar, tokenizer, ends, len(prompt.tokens))
+        return [*processors, mask]
+
+    def _runner(
+        self,
+        cache: SharedPrefixCache,
+        processors: list[LogitsProcessor],
+        decoder: Decoder,
+        config: DecodeConfig,
+    ) -> Runner:
         common: tuple[Any, ...] = (cache, processors, decoder.history)
         if config.k > 1:
             return Runner(*common)

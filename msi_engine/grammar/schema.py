@@ -1,0 +1,116 @@
+"""A JSON schema as a constraint: checked, closed, and turned into a grammar of llguidance's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msi_engine.errors import ConfigError
+from msi_engine.grammar.closing import closed
+from msi_engine.grammar.subschemas import Schema, rebuilt, subschemas
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+# One spacing, that of `json.dumps`: white space can never go on without end, and no two paths
+# differ in nothing else. Without \u escapes a name has one spelling, so that a property of the
+# schema cannot come in again under a free name. The schema itself may change none of this.
+_SPELLING: JsonCompileOptions = {
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "whitespace_flexible": False,
+    "json_allowed_escapes": 'nrbtf\\"',
+    "coerce_one_of": False,
+    "lenient": False,
+}
+
+
+class JsonSchema:
+    """A constraint on an answer: it is one JSON value that a schema describes, and ends there.
+
+    Draft 2020-12 is read, and older drafts where they agree with it; docs/decoder.md says which
+    keywords. Properties come in the order of the schema, and an object that names properties
+    without a word on ``additionalProperties`` has no others.
+
+    Args:
+        schema: The schema, plain JSON.
+
+    Attributes:
+        schema: The schema as given.
+        grammar: The same as a grammar, text that llguidance reads.
+
+    Raises:
+        ConfigError: If it is no schema, nothing can satisfy it, or it uses a keyword that cannot
+            be held to; the message names the keyword.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        if not isinstance(schema, Mapping):
+            raise ConfigError(f"a JSON schema must be a JSON object, got {schema!r}")
+        self.schema = dict(schema)
+        _check_names_can_be_counted(schema)
+        asked = rebuilt(schema, _without_idle_keywords)
+        self.grammar, problem = _compile(asked)
+        if problem:
+            raise ConfigError(f"the JSON schema cannot be held to: {_explained(problem)}")
+        # Closed after it has compiled as given: that the branches of a `oneOf` exclude each other
+        # has to be shown of the schema that was asked for.
+        narrow, problem = _compile(closed(asked))
+        if not problem:
+            self.grammar = narrow
+
+    @property
+    def text(self) -> str:
+        """The schema on one line."""
+        return json.dumps(self.schema, ensure_ascii=False)
+
+    def __repr__(self) -> str:
+        return f"JsonSchema({self.schema!r})"
+
+
+def _compile(schema: Schema) -> tuple[str, str]:
+    """The schema's grammar, and what is wrong with it, if anything."""
+    from llguidance import LLMatcher  # a compiled library, not wanted before a schema is
+
+    try:
+        text = json.dumps(schema, allow_nan=False)
+        grammar = LLMatcher.grammar_from_json_schema(text, overrides=_SPELLING)
+    except (TypeError, ValueError) as error:
+        return "", str(error)
+    _, messages = LLMatcher.validate_grammar_with_warnings(grammar)
+    return grammar, " ".join(messages)
+
+
+def _explained(problem: str) -> str:
+    """The library's message on one line, without what cannot be done about it here."""
+    line = " ".join(problem.split())
+    if line.startswith("Unimplemented keys: "):
+        names = ", ".join(json.loads(line.removeprefix("Unimplemented keys: ")))
+        return f"keyword {names} is not supported; leave it out"
+    if line.startswith("oneOf "):
+        return "the branches of `oneOf` may overlap, which is not supported; use `anyOf`"
+    if line.startswith("Unknown format: "):
+        name = line.removeprefix("Unknown format: ")
+        return f"format {name!r} is not supported; leave `format` out or use `pattern`"
+    if line.startswith("regex parse error"):
+        return f"`pattern` is not supported ({line.removeprefix('regex parse error: ')})"
+    return line
+
+
+def _without_idle_keywords(schema: dict[str, Any]) -> dict[str, Any]:
+    """Drop ``uniqueItems: false``, which asks for nothing and is often generated."""
+    if schema.get("uniqueItems") is False:
+        del schema["uniqueItems"]
+    return schema
+
+
+def _check_names_can_be_counted(schema: Schema) -> None:
+    """Refuse to count names that may repeat: the grammar does not keep free names distinct."""
+    for part in subschemas(schema):
+        least = part.get("minProperties", 0)
+        if isinstance(least, int) and least > max(1, len(part.get("required", ()))):
+            raise ConfigError(
+                f"the JSON schema cannot be held to: keyword minProperties = {least} is supported "
+                f"up to 1 or the number of `required` names; name more of them"
+            )
