@@ -20,11 +20,14 @@ class Evidence:
         text: What it says.
         source: Where it is from: a file's name, an address. May be empty.
         id: Name or number by which it is referred to. May be empty.
+        vector: The text's embedding by the embedder that is given along with it, where a store
+            has it already; of any length. Scorers need not embed the text again.
     """
 
     text: str
     source: str = ""
     id: str = ""
+    vector: tuple[float, ...] | None = None
 
 
 @runtime_checkable
