@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msi_engine import ScoreContext, Scorer, hookimpl
 from msi_engine.hookspecs import RegisterBoundary, RegisterScorer
 from msi_scorers.agreement import AgreementScorer
+from msi_scorers.entailment_options import EntailmentOptions
 from msi_scorers.length import LengthOptions, LengthScorer
 from msi_scorers.rag_options import RagOptions
 from msi_scorers.regex import RegexOptions, RegexScorer
@@ -34,6 +35,13 @@ def register_scorers(register: RegisterScorer) -> None:
         _archetype,
         description="Prefers text that agrees with a target archetype",
         options=ArchetypeOptions,
+    )
+    register(
+        "entailment",
+        _entailment,
+        description="Prefers text that the evidence entails, by a cross-encoder",
+        requires={"evidence"},
+        options=EntailmentOptions,
     )
     register(
         "length",
@@ -78,6 +86,12 @@ def _archetype(context: ScoreContext) -> Scorer:
     from msi_scorers.archetype import ArchetypeScorer
 
     return ArchetypeScorer.of(context)
+
+
+def _entailment(context: ScoreContext) -> Scorer:
+    from msi_scorers.entailment import EntailmentScorer
+
+    return EntailmentScorer.of(context)
 
 
 def _rag(context: ScoreContext) -> Scorer:

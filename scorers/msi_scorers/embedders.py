@@ -75,18 +75,18 @@ class SentenceTransformerEmbedder:
         from sentence_transformers import SentenceTransformer
 
         try:
-            with _quiet():
+            with quiet():
                 self._model = SentenceTransformer(name)
         except Exception as error:  # of the hub, of files, of torch: anything
             raise ConfigError(
-                f"embedder {name!r} cannot be loaded ({_short(error)}); give the name of a "
+                f"embedder {name!r} cannot be loaded ({short(error)}); give the name of a "
                 "sentence-transformers model, its folder, or llm:NAME"
             ) from error
         self.name = label or name
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """See `msi_engine.Embedder`."""
-        with _one_thread() if len(texts) <= _FEW else nullcontext():
+        with one_thread() if len(texts) <= _FEW else nullcontext():
             vectors = self._model.encode(
                 list(texts), batch_size=_BATCH, show_progress_bar=False, convert_to_numpy=True
             )
@@ -111,7 +111,7 @@ class CallableEmbedder:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """For a few texts torch's threads wait on each other, and on those of the language model."""
     import torch
 
@@ -124,7 +124,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Loading reports nothing; downloads still do."""
     from transformers.utils import logging as reports
 
@@ -182,6 +182,7 @@ def _of_object(thing: Any) -> Embedder:
     )
 
 
-def _short(error: BaseException) -> str:
+def short(error: BaseException) -> str:
+    """An error in one line of at most some 200 characters."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text:.160}"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
 
 from msi_engine import PathView, ScoreContext
 from msi_engine.evidence import Embedder, Evidence
-from msi_scorers.control import control_passages
 from msi_scorers.embedders import find_embedder
+from msi_scorers.passages import chunk_texts, judged_text, says_something
 from msi_scorers.rag_options import RagOptions
+from msi_scorers.remembered import RememberedScores
 from msi_scorers.vectors import unit_vectors
-
-_REMEMBERED = 4096  # texts, with their scores
 
 
 class RagScorer:
@@ -48,8 +45,8 @@ class RagScorer:
     ) -> None:
         self.options = options
         self._embedder = embedder
-        self._chunks = unit_vectors(embedder, _chunks(options, evidence))
-        self._scores: OrderedDict[str, float] = OrderedDict()
+        self._chunks = unit_vectors(embedder, chunk_texts(options, evidence))
+        self._scores = RememberedScores(self._nearness)
 
     @classmethod
     def of(cls, context: ScoreContext) -> RagScorer:
@@ -64,28 +61,15 @@ class RagScorer:
 
     def score(self, paths: Sequence[PathView]) -> list[float]:
         """See `msi_engine.Scorer`."""
-        texts = [self._judged(path) for path in paths]
-        scores = {text: self._scores.get(text) for text in texts if _says_something(text)}
-        fresh = [text for text, score in scores.items() if score is None]
-        if fresh:
-            cosines = unit_vectors(self._embedder, fresh) @ self._chunks.T
-            scores.update(zip(fresh, pooled(cosines, self.options).tolist(), strict=True))
-        self._remember(scores)
-        return [scores.get(text) or 0.0 for text in texts]
+        texts = [judged_text(self.options, path) for path in paths]
+        said = [text for text in texts if says_something(text)]
+        scores = dict(zip(said, self._scores.of(said), strict=True))
+        return [scores.get(text, 0.0) for text in texts]
 
-    def _judged(self, path: PathView) -> str:
-        text = path.text if self.options.scope == "text" else path.segment
-        if not _says_something(text):  # it may end here, and is not to pay for that
-            text = path.committed[-self.options.chunk_size :]
-        return " ".join(text.split())
-
-    def _remember(self, scores: dict[str, float | None]) -> None:
-        for text, score in scores.items():
-            if score is not None:
-                self._scores[text] = score
-                self._scores.move_to_end(text)
-        while len(self._scores) > _REMEMBERED:
-            self._scores.popitem(last=False)
+    def _nearness(self, texts: list[str]) -> list[float]:
+        cosines = unit_vectors(self._embedder, texts) @ self._chunks.T
+        scores: list[float] = pooled(cosines, self.options).tolist()
+        return scores
 
 
 def pooled(cosines: np.ndarray, options: RagOptions) -> np.ndarray:
@@ -98,15 +82,3 @@ def pooled(cosines: np.ndarray, options: RagOptions) -> np.ndarray:
     best = cosines.max(axis=1, keepdims=True)
     weights = np.exp((cosines - best) / options.temperature)
     return np.asarray((weights * cosines).sum(axis=1) / weights.sum(axis=1))
-
-
-def _chunks(options: RagOptions, evidence: Sequence[Evidence]) -> list[str]:
-    """The texts that stand for the evidence, none longer than ``chunk_size``."""
-    texts: Sequence[str] = [passage.text for passage in evidence]
-    if options.control == "shuffle":
-        texts = options.control_evidence or control_passages(len(texts), options.control_seed)
-    return [piece for text in texts for piece in textwrap.wrap(text, options.chunk_size)]
-
-
-def _says_something(text: str) -> bool:
-    return any(character.isalnum() for character in text)

@@ -104,13 +104,13 @@ def test_a_path_that_stops_is_judged_by_what_was_said():
 
 
 def test_the_memory_is_bounded_and_forgetting_changes_no_score(monkeypatch):
-    import msi_scorers.rag as module
+    import msi_scorers.remembered as module
 
-    monkeypatch.setattr(module, "_REMEMBERED", 3)
+    monkeypatch.setattr(module, "MOST", 3)
     scorer = rag()
     views = [view(f"tide {i} moon {i % 7}") for i in range(20)]
     first = scorer.score(views)
-    assert len(scorer._scores) == 3
+    assert len(scorer._scores._scores) == 3
     assert scorer.score(views[::-1]) == first[::-1]
 
 
