@@ -86,20 +86,26 @@ class Runner:
     def _rows(self, logits: mx.array, paths: Sequence[int | None]) -> list[NextToken]:
         if not self._processors:
             return [NextToken(row) for row in to_numpy(logits)]
+        return self._processed(logits, [self._history(path) for path in paths])
+
+    def _positions(self, logits: mx.array, path: int) -> list[NextToken]:
+        """Logits after each token of one row, each processed as if it were the last."""
+        if not self._processors:
+            return [NextToken(row) for row in to_numpy(logits)]
+        history = self._history(path)
+        begin = len(history) - len(logits) + 1
+        return self._processed(logits, [history[:end] for end in range(begin, len(history) + 1)])
+
+    def _processed(self, logits: mx.array, histories: Sequence[list[int]]) -> list[NextToken]:
         processed = mx.concatenate(
             [
-                process(self._processors, mx.array(self._history(path)), logits[i : i + 1])
-                for i, path in enumerate(paths)
+                process(self._processors, mx.array(history), logits[i : i + 1])
+                for i, history in enumerate(histories)
             ]
         )
         mx.eval(logits, processed)
         pairs = zip(to_numpy(logits), to_numpy(processed), strict=True)
         return [NextToken(raw, row) for raw, row in pairs]
-
-    def _positions(self, logits: mx.array, path: int) -> list[NextToken]:
-        """Logits after each token of one row; only the last may be drawn from."""
-        rows = [NextToken(row) for row in to_numpy(logits[:-1])]
-        return [*rows, *self._rows(logits[-1:], [path])]
 
 
 class SingleRunner(Runner):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from msi_engine.feed import BRANCH
 from msi_engine.path import PathState
 from msi_engine.sampling import NextToken
@@ -21,6 +23,7 @@ class Vote:
     def __init__(self, tokens: tuple[int, ...], fallback: PathState) -> None:
         self.tokens = tokens
         self.fallback = fallback
+        self._masked = False  # a voted token follows one that it may not follow
 
     def replay(self, rows: Sequence[NextToken], detokenizer: Detokenizer) -> PathState:
         """The voted segment as a path, with the model's own logprobs.
@@ -31,15 +34,23 @@ class Vote:
         """
         path = PathState(BRANCH)
         for token, row in zip(self.tokens, rows, strict=False):  # one row more than tokens
+            self._masked |= bool(row.processed[token] == -np.inf)
             path.push(row.draw(token, 0.0), detokenizer.push(token), complete=detokenizer.complete)
         return path
 
     def refused(self, path: PathState, guard: float | None) -> bool:
-        """True if the vote is more than ``guard`` nats a token worse than the fallback."""
-        return guard is not None and _mean(path) < _mean(self.fallback) - guard
+        """True if the vote is more than ``guard`` nats a token worse than the fallback.
+
+        Also if it has a token that the logits processors mask: each path obeys them, but a mixture
+        of paths need not.
+        """
+        worse = guard is not None and _mean(path) < _mean(self.fallback) - guard
+        return self._masked or worse
 
     def note(self, path: PathState) -> str:
         """Why the vote was refused, for the trace."""
+        if self._masked:
+            return "vote refused: the logits processors mask one of its tokens"
         return (
             f"vote refused: mean logprob {_mean(path):.2f} against "
             f"{_mean(self.fallback):.2f} of the path with the greatest credence"
