@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from msi_scorers.held import RAG, WEIGHT, held_to_evidence
+
 from llm_msi.messages import attachment_name, attachment_text
 from llm_msi.progress import Notice
 from msi_engine import DecodeConfig, Embedder, Evidence
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
 
 Messages = list[dict[str, str]]
 
-RAG = "rag"
-WEIGHT = 10.0  # of `rag`, where the user has chosen no scorers
 _CHUNKS = 4
 _SHOWN = 200  # characters of a passage in the log
 
@@ -69,7 +69,7 @@ def ground(prompt: llm.Prompt, config: DecodeConfig, messages: Messages) -> Grou
         embedder = _embedder(options, config)
         found = _retrieved(prompt, options, messages, embedder)
     note = None
-    if found and options["scorers"] is None and config.law == "mean" and config.k > 1:
+    if found and options["scorers"] is None:
         config, note = _by_itself(config, embedder)
     evidence = _numbered([*found, *(_brought(prompt) if _needs_all(config, options) else [])])
     citer = _citer(evidence, embedder) if options["cite"] else None
@@ -138,14 +138,17 @@ def question_of(prompt: llm.Prompt, messages: Messages) -> str:
     return str(question)
 
 
-def _by_itself(config: DecodeConfig, embedder: Embedder | None) -> tuple[DecodeConfig, str]:
+def _by_itself(config: DecodeConfig, embedder: Embedder | None) -> tuple[DecodeConfig, str | None]:
     """With evidence and no word on scorers, `rag` chooses among the paths if it can."""
+    held = held_to_evidence(config)
+    if held is config:
+        return config, None
     if embedder is None:
         return config, (
             "No embedder is installed, so sentences are not held to the passages; "
             'pip install "llm-msi[rag]", or -o embedder NAME'
         )
-    return config.replace(scorers={RAG: WEIGHT}), (
+    return held, (
         f"Sentences are held to the passages by rag={WEIGHT:g} with {embedder.name}; "
         "-o scorers chooses others"
     )
