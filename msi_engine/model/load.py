@@ -126,14 +126,19 @@ def load_weights(path: Path, *, trust_remote_code: bool = False) -> Any:
     Raises:
         ModelError: If it cannot be read or used, in one line.
     """
+    model = open_weights(path, trust_remote_code=trust_remote_code)
+    take_into_memory(model)
+    return model
+
+
+def take_into_memory(model: Any) -> None:
+    """Read the weights of a model that `open_weights` has opened."""
     import mlx.core as mx
 
-    model = open_weights(path, trust_remote_code=trust_remote_code)
     if wants_float32():
         to_float32(model)
     else:
         mx.eval(model.parameters())
-    return model
 
 
 def open_weights(path: Path, *, trust_remote_code: bool = False) -> Any:

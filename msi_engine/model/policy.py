@@ -10,11 +10,14 @@ and not their values.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
 
 from msi_engine.errors import ConfigError
+
+_FLOAT32 = 4  # bytes
 
 
 def wants_float32() -> bool:
@@ -40,7 +43,7 @@ def to_float32(model: Any) -> int:
     scales: slower, and still never half precision.
 
     Args:
-        model: An ``mlx.nn.Module``.
+        model: An ``mlx.nn.Module`` that is itself no quantised layer.
 
     Returns:
         How many quantised layers were replaced.
@@ -48,23 +51,62 @@ def to_float32(model: Any) -> int:
     import mlx.core as mx
     from mlx.utils import tree_map, tree_unflatten
 
-    def widen(array: mx.array) -> mx.array:
-        return array.astype(mx.float32) if mx.issubdtype(array.dtype, mx.floating) else array
-
-    makers = _makers()
     plain: dict[int, Any] = {}  # a layer held in two places stays one
     for name, layer in model.named_modules():
-        make = makers.get(type(layer))
-        if make is None:
+        if not is_quantized(type(layer)):
             continue
         if id(layer) not in plain:
-            plain[id(layer)] = _dequantized(layer, make())
+            plain[id(layer)] = plain_layer(layer)
         model.update_modules(tree_unflatten([(name, plain[id(layer)])]))
-    model.update(tree_map(widen, model.parameters()))
+    model.update(tree_map(widened, model.parameters()))
     mx.eval(model.parameters())
     return len(plain)
 
 
+def widened(array: Any) -> Any:
+    """An array in float32 if it holds floating-point numbers, else as it is."""
+    import mlx.core as mx
+
+    return array.astype(mx.float32) if mx.issubdtype(array.dtype, mx.floating) else array
+
+
+def is_quantized(kind: type) -> bool:
+    """True for a class of quantised layers that has a plain counterpart."""
+    return kind in _makers()
+
+
+def plain_layer(layer: Any, kind: type | None = None) -> Any:
+    """The plain float32 layer that computes what a quantised one stands for, in memory.
+
+    Args:
+        layer: A quantised layer.
+        kind: Its class, if it has been given another one.
+    """
+    return _dequantized(layer, _makers()[kind or type(layer)]())
+
+
+def working_nbytes(module: Any) -> int:
+    """Bytes that a module's weights take once they are as this machine computes with them.
+
+    Args:
+        module: An ``mlx.nn.Module`` as it is stored; nothing of it need be in memory.
+    """
+    from mlx.utils import tree_flatten
+
+    arrays = dict(tree_flatten(module.parameters()))
+    if not wants_float32():
+        return sum(int(array.nbytes) for array in arrays.values())
+    total = 0
+    for name, layer in module.named_modules():
+        if is_quantized(type(layer)):
+            stem = f"{name}." if name else ""
+            total += int(arrays.pop(stem + "weight").size) * 32 // layer.bits * _FLOAT32
+            for left_out in ("scales", "biases", "global_scale"):
+                arrays.pop(stem + left_out, None)
+    return total + sum(int(array.size) * _FLOAT32 for array in arrays.values())
+
+
+@functools.cache
 def _makers() -> dict[type, Callable[[], Any]]:
     """For each quantised layer, how to make its plain counterpart (weights to be put in)."""
     from mlx.nn.layers.embedding import Embedding

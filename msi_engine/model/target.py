@@ -8,14 +8,18 @@ from typing import Any, Literal
 
 from msi_engine.errors import ModelError
 from msi_engine.model.files import check_folder
-from msi_engine.model.load import LoadedModel, load_weights, weights_nbytes
+from msi_engine.model.load import LoadedModel, open_weights, take_into_memory, weights_nbytes
+from msi_engine.model.memory import free_memory
 from msi_engine.model.pairs import check_pair
+from msi_engine.model.policy import working_nbytes
 from msi_engine.model.progress import OnProgress, Progress, ignore_progress
 from msi_engine.model.resolve import resolve
 from msi_engine.model.tensors import logical_nbytes
 
 Kind = Literal["resident", "stream", "residual"]
 Residency = Literal["auto", "resident", "stream"]
+
+_MARGIN = 1.2  # a resident target's caches and activations, and other programs, need room too
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,8 @@ class TargetModel:
         name: The name that it was found by.
         path: The folder that it is read from.
         bytes_per_sweep: Bytes of weights that one forward pass reads, at their stored size.
-        nbytes: Bytes of weights that it keeps in memory, those of the draft not counted.
+        nbytes: Most bytes of weights that it has in memory at once, those of the draft not
+            counted. A stream has besides them, while it reads ahead, the next part as stored.
     """
 
     model: Any
@@ -67,8 +72,26 @@ def load_target(
     check_folder(path)
     check_pair(draft.path, path, trust_remote_code=trust_remote_code)
     tell(Progress(f"loading the target {called}", 0, None, "files"))
-    model = load_weights(path, trust_remote_code=trust_remote_code)
-    return TargetModel(model, "resident", called, path, logical_nbytes(path), weights_nbytes(model))
+    model = open_weights(path, trust_remote_code=trust_remote_code)
+    kind = _kind(model, residency)
+    if kind == "stream":
+        from msi_engine.model.streaming import stream
+
+        streamed = stream(model, path)
+        nbytes = streamed.kept + streamed.largest
+    else:
+        take_into_memory(model)
+        nbytes = weights_nbytes(model)
+    return TargetModel(model, kind, called, path, logical_nbytes(path), nbytes)
+
+
+def _kind(model: Any, residency: Residency) -> Literal["resident", "stream"]:
+    """How to hold a target that has been opened and not read yet."""
+    if residency != "auto":
+        return residency
+    free = free_memory()
+    fits = free is None or working_nbytes(model) * _MARGIN <= free
+    return "resident" if fits else "stream"
 
 
 def _find(
