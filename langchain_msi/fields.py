@@ -8,9 +8,12 @@ from typing import Annotated, Any, Self
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import BaseChatModel, BaseLLM
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PlainValidator, field_validator, model_validator
 
+from langchain_msi.errors import translated
+from langchain_msi.identity import identity
 from msi_engine import DecodeConfig, Embedder, Evidence, ScoreContext, Scorer
 from msi_engine.errors import ConfigError
 from msi_engine.evidence import as_evidence
@@ -21,6 +24,9 @@ OPTIONS = frozenset(DecodeConfig.model_fields)
 # What chat models behind a network also take. A model on this machine has no use for them; they
 # are taken, and dropped, so that a chain changes its model by changing one line.
 _OF_NETWORKS = frozenset({"api_key", "base_url", "max_retries"})
+
+# Fields that LangChain reads itself; a call has other ways to give them.
+_OF_LANGCHAIN = {*BaseChatModel.model_fields, *BaseLLM.model_fields, "streaming"}
 
 
 def _evidence(value: Any) -> tuple[Evidence, ...] | None:
@@ -82,6 +88,9 @@ class MSIFields(DecodeConfig):
         description="Scorers that no plugin has registered, by name: objects with "
         "`score(paths)`, or factories; their weights are in `scorers`",
     )
+    include_trace: bool = Field(
+        False, description="Whether metadata has every sentence with the paths it was chosen from"
+    )
     timeout: float | None = Field(
         None,
         gt=0,
@@ -136,6 +145,19 @@ class MSIFields(DecodeConfig):
         named = OPTIONS & self.model_fields_set
         return DecodeConfig(**{name: getattr(self, name) for name in named})
 
+    @property
+    def passages(self) -> tuple[Evidence, ...] | None:
+        """The evidence in the engine's form; None if none was given, not even ()."""
+        return _evidence(self.evidence)
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {**identity(self), **self._own_params()}
+
+    def _own_params(self) -> dict[str, Any]:
+        """What else an answer of this class depends on."""
+        return {}
+
     def tuned(
         self, stop: Sequence[str] | None, options: Mapping[str, Any]
     ) -> tuple[Self, dict[str, Any]]:
@@ -148,11 +170,13 @@ class MSIFields(DecodeConfig):
         Raises:
             ConfigError: If a value is out of bounds.
         """
-        mine = {name: value for name, value in options.items() if name in type(self).model_fields}
+        known = type(self).model_fields.keys() - _OF_LANGCHAIN
+        mine = {name: value for name, value in options.items() if name in known}
         rest = {name: value for name, value in options.items() if name not in mine}
         if stop is not None:
             mine["stop"] = tuple(stop)
-        return (self.replace(**mine) if mine else self), rest
+        with translated():
+            return (self.replace(**mine) if mine else self), rest
 
 
 def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
+from langchain_core.language_models import LangSmithParams
 from langchain_core.messages.ai import UsageMetadata
 
+from langchain_msi.identity import model_name
 from msi_engine import DecodeConfig, Generation
 
+if TYPE_CHECKING:
+    from langchain_msi.fields import MSIFields
+
 PROVIDER = "msi"
+
+
+def ls_params(
+    fields: MSIFields,
+    kind: Literal["chat", "llm"],
+    stop: Sequence[str] | None,
+    options: Mapping[str, Any],
+) -> LangSmithParams:
+    """What LangSmith wants to know of a call."""
+    params = LangSmithParams(
+        ls_provider=PROVIDER,
+        ls_model_type=kind,
+        ls_model_name=str(options.get("model") or model_name(fields.model)),
+        ls_temperature=options.get("temperature", fields.temperature),
+        ls_max_tokens=options.get("max_tokens", fields.max_tokens),
+    )
+    if stopping := list(fields.stop if stop is None else stop):
+        params["ls_stop"] = stopping
+    return params
 
 
 def usage_of(generation: Generation) -> UsageMetadata:
@@ -22,14 +47,20 @@ def usage_of(generation: Generation) -> UsageMetadata:
     )
 
 
-def metadata_of(generation: Generation) -> dict[str, Any]:
+def metadata_of(generation: Generation, *, with_trace: bool = False) -> dict[str, Any]:
     """Plain JSON, for the last chunk or the whole message.
 
     ``finish_reason`` is ``length`` at the token budget and ``stop`` otherwise, as elsewhere in
     LangChain; ``ended_by`` tells ``eos`` from a ``stop`` string.
+
+    Args:
+        generation: A finished answer.
+        with_trace: Add every sentence with its paths, as ``trace``.
     """
     trace, stats = generation.trace, generation.stats
+    told = {"trace": generation.summary()} if with_trace else {}
     return {
+        **told,
         "model_name": trace.model,
         "model_provider": PROVIDER,
         "finish_reason": "length" if generation.finish_reason == "length" else "stop",

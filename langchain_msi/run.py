@@ -5,21 +5,27 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping
+import warnings
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
+
+from langchain_core.vectorstores import VectorStore
+from msi_scorers.embedders import INSTALL, find_embedder, is_installed
+from msi_scorers.held import held_to_evidence
 
 from langchain_msi.errors import OutOfTimeError, translated
 from langchain_msi.fields import MSIFields, as_factory
-from msi_engine import Engine, Evidence, Generation
+from langchain_msi.vectors import embeddings_of, with_stored_vectors
+from msi_engine import DecodeConfig, Engine, Evidence, Generation
 from msi_engine.errors import DecodeError
 from msi_engine.events import Committed, Event
 from msi_engine.model import Progress
+from msi_engine.prompt import Prompt, encode_prompt
 from msi_engine.service import ENGINE_THREAD
 from msi_engine.trace import Trace
 
-if TYPE_CHECKING:
-    from msi_engine.prompt import Prompt
+T = TypeVar("T")
 
 _LOG = logging.getLogger("langchain_msi")
 
@@ -32,12 +38,15 @@ class Run:
         prompt: Text or messages.
         fields: The model with every option in force.
         evidence: Passages for the scorers.
+        is_brought: Whether the evidence came along with a tool's answer: then it does without
+            effect where no embedder is installed.
         engine_options: What else `Engine.stream` is given.
     """
 
     prompt: Prompt
     fields: MSIFields
     evidence: tuple[Evidence, ...] = ()
+    is_brought: bool = False
     engine_options: Mapping[str, Any] = field(default_factory=dict)
     _trace: Trace | None = None
     _begun: float = field(default_factory=time.monotonic)
@@ -87,15 +96,34 @@ class Run:
         """The engine, and its keyword arguments. On the engine thread: loading takes a while."""
         fields = self.fields
         engine = Engine.load(fields.model, log_progress, trust_remote_code=fields.trust_remote_code)
-        config = fields.decode_config()
+        evidence, embedder = self.evidence, fields.embedder
+        if isinstance(embedder, VectorStore):
+            evidence = with_stored_vectors(evidence, embedder)
+            embedder = embeddings_of(embedder)
+        config = self._held(fields.decode_config())
+        if embedder is not None and config.scorers:
+            embedder = find_embedder(embedder)
         self._trace = Trace(engine.model_name, config)
-        factories = {name: as_factory(s) for name, s in fields.custom_scorers.items()}
         return engine, {
             "config": config,
-            "scorer_factories": factories,
-            "evidence": self.evidence,
+            "scorer_factories": {n: as_factory(s) for n, s in fields.custom_scorers.items()},
+            "evidence": evidence,
+            "embedder": embedder,
             **self.engine_options,
         }
+
+    def _held(self, config: DecodeConfig) -> DecodeConfig:
+        held = held_to_evidence(config) if self.evidence else config
+        if held is config or not self.is_brought or self.fields.embedder is not None:
+            return held
+        if is_installed():
+            return held
+        warnings.warn(
+            "no embedder is installed, so the answer is not held to the tool's documents; "
+            f"{INSTALL}, or give `embedder`",
+            stacklevel=2,
+        )
+        return config
 
     async def _aprepared(self) -> tuple[Engine, dict[str, Any]]:
         def once() -> Generator[tuple[Engine, dict[str, Any]]]:
@@ -109,3 +137,23 @@ def log_progress(progress: Progress) -> None:
     """Tell the log of this package what a first use fetches and converts."""
     if progress.done == 0:
         _LOG.info("%s", progress.stage)
+
+
+def token_ids(fields: MSIFields, text: str) -> list[int]:
+    """The tokens of a text, by the model's own tokenizer."""
+    return _asked(fields, lambda engine: engine.tokenizer.encode(text, add_special_tokens=False))
+
+
+def num_prompt_tokens(fields: MSIFields, prompt: Prompt) -> int:
+    """The tokens that a prompt has as the model reads it, the chat template's included."""
+    return _asked(fields, lambda engine: len(encode_prompt(engine.tokenizer, prompt).tokens))
+
+
+def _asked(fields: MSIFields, ask: Callable[[Engine], T]) -> T:
+    """What a tokenizer says. On the engine thread, which uses it at the same time."""
+
+    def answer() -> T:
+        return ask(Engine.load(fields.model, trust_remote_code=fields.trust_remote_code))
+
+    with translated():
+        return ENGINE_THREAD.call(answer)
