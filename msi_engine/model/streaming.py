@@ -166,15 +166,19 @@ class _Files:
 
     def __init__(self, stored: _Stored, order: list[Part]) -> None:
         tensors = {name for part in order for name in part.tensors.values()}
-        self._reader = TensorReader({name: stored.places[name] for name in tensors})
+        self._places = {name: stored.places[name] for name in tensors}
+        self._reader = TensorReader(self._places)
         self._dtypes = {name: stored.lazy[name].dtype for name in tensors}
         self._order = order
-        self._at = -1
+        self._at = -1  # place in the order of the part that was asked for last
+        self._last: list[tuple[int, ...]] = []
         self.float32 = wants_float32()
 
     def take(self, part: Part) -> Iterator[tuple[str, mx.array]]:
-        # What the last part has left in MLX's cache of buffers would come on top of this one.
-        mx.clear_cache()
+        if (shapes := self._shapes(part)) != self._last:
+            # The buffers that the last part has left behind in MLX's cache do not fit this one.
+            mx.clear_cache()
+            self._last = shapes
         later = part in self._order[self._at + 1 :]
         self._at = self._order.index(part, self._at + 1 if later else 0)
         raw = self._reader.read(list(part.tensors.values()))
@@ -189,6 +193,9 @@ class _Files:
         following = self._order[self._at + 1 : self._at + 2]
         for part in following:
             self._reader.read_ahead(list(part.tensors.values()))
+
+    def _shapes(self, part: Part) -> list[tuple[int, ...]]:
+        return [self._places[name].shape for name in part.tensors.values()]
 
     def _array(self, raw: Raw, name: str) -> mx.array:
         array, dtype = mx.array(raw), self._dtypes[name]
