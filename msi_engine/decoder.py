@@ -209,6 +209,13 @@ class Decoder:
             path.wait(name)
         elif len(path) >= self.config.segment_length:
             path.wait("length")
+        elif path.complete and self._forced and row.has_choice:
+            path.wait("choice")
+
+    @property
+    def _forced(self) -> bool:
+        """True if the spawn had no choice; the first choice after it is for K paths."""
+        return self.config.k > 1 and not self._root.has_choice
 
     def _settle(self) -> Feed | None:
         bundle = self._bundle

@@ -40,6 +40,11 @@ class NextToken:
         return int(self.processed.argmax())
 
     @cached_property
+    def has_choice(self) -> bool:
+        """False if the logits processors leave a single token."""
+        return self.processed is self.raw or np.count_nonzero(self.processed > -np.inf) > 1
+
+    @cached_property
     def _exp(self) -> tuple[np.ndarray, float, float]:
         top = float(self.raw.max())
         exp = np.exp(self.raw - top)
