@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from msi_scorers.held import RAG, WEIGHT, held_to_evidence
+from msi_scorers.held import RAG, WEIGHT, held_to_evidence, held_to_prompt
 
 from llm_msi.messages import attachment_name, attachment_text
 from llm_msi.progress import Notice
 from msi_engine import DecodeConfig, Embedder, Evidence
 from msi_engine.errors import ConfigError
+from msi_engine.passages import evidence_of
 
 if TYPE_CHECKING:
     import llm
@@ -64,18 +65,42 @@ def ground(prompt: llm.Prompt, config: DecodeConfig, messages: Messages) -> Grou
     """
     options = dict(prompt.options)
     if not any([options["docs"], options["collection"], options["cite"], RAG in config.scorers]):
-        return Grounding(config, messages)
+        return _by_the_prompt(config, messages, options["embedder"])
     with Notice("Looking through the documents"):
         embedder = _embedder(options, config)
         found = _retrieved(prompt, options, messages, embedder)
     note = None
     if found and options["scorers"] is None:
         config, note = _by_itself(config, embedder)
-    evidence = _numbered([*found, *(_brought(prompt) if _needs_all(config, options) else [])])
+    brought = _brought(prompt) if _needs_all(config, options) else []
+    evidence = _numbered(evidence_of(messages, config, (*found, *brought)))
     citer = _citer(evidence, embedder) if options["cite"] else None
     if options["rag_prompt"] is not False:
         messages = with_sources(messages, evidence[: len(found)])
     return Grounding(config, messages, evidence, embedder, citer, note)
+
+
+def _by_the_prompt(config: DecodeConfig, messages: Messages, name: str | None) -> Grounding:
+    """Where nothing is said of evidence: the passages that the prompt brings with it, if any."""
+    from msi_scorers.embedders import find_embedder
+
+    held = held_to_prompt(config, messages, has_embedder=name is not None)
+    if held is config:
+        return Grounding(config, messages)
+    try:
+        with Notice("Loading the embedder"):
+            embedder = find_embedder(name)
+    except ConfigError as error:
+        if name is not None:
+            raise
+        note = f"Sentences are not held to the passages of the prompt: {error}"
+        return Grounding(config, messages, note=note)
+    note = (
+        f"Sentences are held to the passages of the prompt by rag={WEIGHT:g} with "
+        f"{embedder.name}; -o evidence_from given does without"
+    )
+    evidence = _numbered(evidence_of(messages, config, ()))
+    return Grounding(held, messages, evidence, embedder, note=note)
 
 
 def with_sources(messages: Messages, sources: Sequence[Evidence]) -> Messages:

@@ -16,6 +16,7 @@ from msi_engine.errors import ConfigError
 
 Law = Literal["paper", "mean", "posterior"]
 Collapse = Literal["auto", "argmax", "sample", "token_vote", "mbr"]
+EvidenceFrom = Literal["auto", "given", "prompt"]
 
 MAX_PATHS = 64
 
@@ -139,6 +140,11 @@ class DecodeConfig(BaseModel):
         default_factory=dict, description="Options of the scorers (JSON)"
     )
     score_every: int = Field(1, ge=1, le=4096, description="Tokens between calls of the scorers")
+    evidence_from: EvidenceFrom = Field(
+        "auto",
+        description="Passages for the scorers: those given, the prompt's as well, or auto, the "
+        "prompt's if none is given and it holds more than three statements",
+    )
 
     # Cache, spelled as in mlx-lm
     prefill_step_size: int = Field(

@@ -23,6 +23,7 @@ from msi_engine.grammar.processor import GrammarProcessor
 from msi_engine.model import LoadedModel
 from msi_engine.options import fit_to_vocabulary, penalties, sampler
 from msi_engine.panel import ScorerPanel
+from msi_engine.passages import evidence_of
 from msi_engine.plugins import find_scorers, load_boundaries
 from msi_engine.prefix import PrefixKeeper
 from msi_engine.prompt import EncodedPrompt, Prompt, encode_prompt, last_question
@@ -158,7 +159,7 @@ class Session:
             prompt=prompt.text,
             options=config.scorer_options.get(name, {}),
             question=last_question(self._request.prompt, prompt.text),
-            evidence=self._request.evidence,
+            evidence=evidence_of(self._request.prompt, config, self._request.evidence),
             embedder=self._request.embedder,
         )
 

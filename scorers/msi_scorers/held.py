@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from msi_engine import DecodeConfig
+from msi_engine.passages import evidence_of
+from msi_engine.prompt import Prompt
+from msi_scorers import embedders
 
 RAG = "rag"
 WEIGHT = 10.0  # did best in the trials of laws and weights, as much more does as well
@@ -17,3 +20,18 @@ def held_to_evidence(config: DecodeConfig) -> DecodeConfig:
     if config.scorers or config.law != "mean" or config.k == 1:
         return config
     return config.replace(scorers={RAG: WEIGHT})
+
+
+def held_to_prompt(
+    config: DecodeConfig, prompt: Prompt, *, has_embedder: bool = False
+) -> DecodeConfig:
+    """The options for an answer to which no evidence is given, but perhaps by its prompt.
+
+    As `held_to_evidence` if the prompt holds passages (see `msi_engine.passages`) and there is
+    an embedder: one that the caller has, or the packaged one. Nobody has asked for it in so many
+    words, so ``config`` itself where scorers or a way of collapsing were chosen, be it none.
+    """
+    if config.model_fields_set & {"scorers", "collapse"}:
+        return config
+    can_embed = has_embedder or embedders.is_installed()
+    return held_to_evidence(config) if can_embed and evidence_of(prompt, config, ()) else config

@@ -328,3 +328,76 @@ def test_async_is_the_same(toy, folder, store, monkeypatch):
         return await llm.get_async_model("msi").prompt(QUESTION, **options).text()
 
     assert asyncio.run(ask()) == llm.get_model("msi").prompt(QUESTION, **options).text()
+
+
+PASSAGE = (
+    "The tide rises twice a day. It comes from the Moon, which pulls at the sea. Sailors knew it "
+    "long before. The harbour has a gauge that shows it."
+)
+
+
+def test_passages_of_the_prompt_hold_the_answer_by_themselves(toy):
+    grounding = grounded(f"{PASSAGE}\n\n{QUESTION}")
+    assert told(grounding) == [("1", "prompt", PASSAGE)]
+    assert grounding.config.scorers == {"rag": 10.0}
+    assert grounding.embedder is toy
+    assert "passages of the prompt by rag=10 with toy-256" in grounding.note
+    assert "-o evidence_from given" in grounding.note
+    assert grounding.messages == [{"role": "user", "content": f"{PASSAGE}\n\n{QUESTION}"}]
+
+
+def test_a_fragment_is_a_passage_of_the_prompt(toy):
+    grounding = grounded(fragments=[llm.Fragment(PASSAGE, "tides.txt")])
+    assert PASSAGE in told(grounding)[0][2]
+    assert grounding.config.scorers == {"rag": 10.0}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"evidence_from": "given"},
+        {"scorers": ""},
+        {"scorers": "length=0.5"},
+        {"collapse": "mbr"},
+        {"preset": "paper"},
+        {"k": "1"},
+    ],
+)
+def test_nothing_is_held_to_the_prompt_against_the_users_word(options, toy):
+    grounding = grounded(f"{PASSAGE}\n\n{QUESTION}", **options)
+    assert grounding.config == decode_config(Options(**options))
+    assert (grounding.evidence, grounding.embedder, grounding.note) == ((), None, None)
+
+
+def test_a_prompt_without_passages_loads_no_embedder(toy, monkeypatch):
+    def never(name=None):
+        raise AssertionError("an embedder was looked for")
+
+    monkeypatch.setattr(embedders, "find_embedder", never)
+    assert grounded(QUESTION).config == decode_config(Options())
+
+
+def test_without_an_embedder_a_prompt_with_passages_is_answered_as_ever(none_installed):
+    grounding = grounded(f"{PASSAGE}\n\n{QUESTION}")
+    assert grounding.config == decode_config(Options())
+    assert grounding.note is None
+
+
+def test_an_installed_embedder_that_fails_does_not_stop_a_plain_prompt(toy, monkeypatch):
+    def broken(name=None):
+        raise ConfigError("embedder cannot be loaded")
+
+    monkeypatch.setattr(embedders, "find_embedder", broken)
+    grounding = grounded(f"{PASSAGE}\n\n{QUESTION}")
+    assert grounding.config == decode_config(Options())
+    assert "not held to the passages of the prompt: embedder cannot" in grounding.note
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        grounded(f"{PASSAGE}\n\n{QUESTION}", embedder="mine")
+
+
+def test_evidence_from_prompt_adds_the_prompts_to_what_is_found(toy, folder):
+    text = f"{BEES}\n\n{QUESTION}"
+    both = grounded(text, docs=f"{folder}/tea.md", evidence_from="prompt")
+    assert told(both) == [("1", "tea.md", TEA), ("2", "prompt", BEES)]
+    alone = grounded(text, docs=f"{folder}/tea.md")
+    assert told(alone) == [("1", "tea.md", TEA)]
