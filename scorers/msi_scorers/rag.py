@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from msi_scorers.embedders import find_embedder
 from msi_scorers.passages import chunk_texts, judged_text, says_something
 from msi_scorers.rag_options import RagOptions
 from msi_scorers.remembered import RememberedScores
-from msi_scorers.vectors import unit_vectors
+from msi_scorers.vectors import unit, unit_vectors
 
 
 class RagScorer:
@@ -36,8 +37,8 @@ class RagScorer:
 
     Args:
         options: Text judged, pooling, control.
-        evidence: The passages; at least one.
-        embedder: What embeds texts.
+        evidence: The passages; at least one. One that carries a vector is one chunk.
+        embedder: What embeds texts, and made those vectors.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class RagScorer:
     ) -> None:
         self.options = options
         self._embedder = embedder
-        self._chunks = unit_vectors(embedder, chunk_texts(options, evidence))
+        self._chunks = self._vectors(evidence)
         self._scores = RememberedScores(self._nearness)
 
     @classmethod
@@ -56,8 +57,10 @@ class RagScorer:
             ConfigError: If the caller gives no embedder and none is installed.
         """
         options = RagOptions(**context.options)
-        given = options.embedder if context.embedder is None else context.embedder
-        return cls(options, context.evidence, find_embedder(given))
+        if context.embedder is not None:
+            return cls(options, context.evidence, find_embedder(context.embedder))
+        evidence = [replace(passage, vector=None) for passage in context.evidence]
+        return cls(options, evidence, find_embedder(options.embedder))
 
     def score(self, paths: Sequence[PathView]) -> list[float]:
         """See `msi_engine.Scorer`."""
@@ -65,6 +68,15 @@ class RagScorer:
         said = [text for text in texts if says_something(text)]
         scores = dict(zip(said, self._scores.of(said), strict=True))
         return [scores.get(text, 0.0) for text in texts]
+
+    def _vectors(self, evidence: Sequence[Evidence]) -> np.ndarray:
+        """Unit vectors of the chunks: those that passages carry, and those of the others' text."""
+        stored = [p.vector for p in evidence if p.vector is not None]
+        if not stored or self.options.control == "shuffle":
+            return unit_vectors(self._embedder, chunk_texts(self.options, evidence))
+        known = unit(np.asarray(stored, dtype=np.float32))
+        others = chunk_texts(self.options, [p for p in evidence if p.vector is None])
+        return np.concatenate([known, unit_vectors(self._embedder, others)]) if others else known
 
     def _nearness(self, texts: list[str]) -> list[float]:
         cosines = unit_vectors(self._embedder, texts) @ self._chunks.T
