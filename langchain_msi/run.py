@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from langchain_core.vectorstores import VectorStore
 from msi_scorers.embedders import INSTALL, find_embedder, is_installed
-from msi_scorers.held import held_to_evidence
+from msi_scorers.held import held_to_evidence, held_to_prompt
 
 from langchain_msi.errors import OutOfTimeError, translated
 from langchain_msi.fields import MSIFields, as_factory
@@ -113,7 +113,11 @@ class Run:
         }
 
     def _held(self, config: DecodeConfig) -> DecodeConfig:
-        held = held_to_evidence(config) if self.evidence else config
+        """The options, with `rag` where there is evidence and no scorer was named."""
+        if not self.evidence:
+            has_embedder = self.fields.embedder is not None
+            return held_to_prompt(config, self.prompt, has_embedder=has_embedder)
+        held = held_to_evidence(config)
         if held is config or not self.is_brought or self.fields.embedder is not None:
             return held
         if is_installed():
