@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msi_engine.errors import ConfigError
 from msi_engine.grammar.closing import closed
-from msi_engine.grammar.subschemas import Schema, rebuilt, subschemas
+from msi_engine.grammar.normal import normal
+from msi_engine.grammar.subschemas import Schema, subschemas
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -50,7 +51,7 @@ class JsonSchema:
             raise ConfigError(f"a JSON schema must be a JSON object, got {schema!r}")
         self.schema = dict(schema)
         _check_names_can_be_counted(schema)
-        asked = rebuilt(schema, _without_idle_keywords)
+        asked = normal(schema)
         self.grammar, problem = _compile(asked)
         if problem:
             raise ConfigError(f"the JSON schema cannot be held to: {_explained(problem)}")
@@ -75,9 +76,9 @@ def _compile(schema: Schema) -> tuple[str, str]:
 
     try:
         text = json.dumps(schema, allow_nan=False)
-        grammar = LLMatcher.grammar_from_json_schema(text, overrides=_SPELLING)
     except (TypeError, ValueError) as error:
-        return "", str(error)
+        return "", f"it is not plain JSON: {error}"
+    grammar = LLMatcher.grammar_from_json_schema(text, overrides=_SPELLING)
     _, messages = LLMatcher.validate_grammar_with_warnings(grammar)
     return grammar, " ".join(messages)
 
@@ -96,13 +97,6 @@ def _explained(problem: str) -> str:
     if line.startswith("regex parse error"):
         return f"`pattern` is not supported ({line.removeprefix('regex parse error: ')})"
     return line
-
-
-def _without_idle_keywords(schema: dict[str, Any]) -> dict[str, Any]:
-    """Drop ``uniqueItems: false``, which asks for nothing and is often generated."""
-    if schema.get("uniqueItems") is False:
-        del schema["uniqueItems"]
-    return schema
 
 
 def _check_names_can_be_counted(schema: Schema) -> None:
