@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +19,7 @@ from msi_engine.evidence import Embedder, Evidence, as_evidence
 from msi_engine.grammar import JsonSchema
 from msi_engine.model import LoadedModel, OnProgress, load_model, resolve
 from msi_engine.model.progress import ignore_progress
+from msi_engine.prompt.tools import Chat
 from msi_engine.scorer import ScorerFactory
 from msi_engine.service import ENGINE_THREAD
 from msi_engine.text import Vocabulary
@@ -160,7 +162,9 @@ class Engine:
         """Generate an answer.
 
         Args:
-            prompt: Text (taken as it is), messages (laid out by the chat template) or token ids.
+            prompt: Text (taken as it is), messages (laid out by the chat template), token ids, or
+                messages with tools (`msi_engine.prompt.Chat`; read the answer's calls with
+                `msi_engine.toolcalls.ToolReader`).
             config: The options; preset ``default`` if None.
             logits_processors: mlx-lm logits processors, run on every path. They must be functions
                 of their arguments alone.
@@ -266,9 +270,19 @@ class Engine:
                 signals.embedder,
                 constraint,
             )
-            return Session(self._loaded, self._vocabulary, self._keeper, request).events()
+            return Session(self._loaded, self._words(prompt), self._keeper, request).events()
 
         return events
+
+    def _words(self, prompt: Prompt) -> Vocabulary:
+        """The vocabulary that an answer is written in."""
+        return self._vocabulary if not isinstance(prompt, Chat) else self._tool_vocabulary
+
+    @cached_property
+    def _tool_vocabulary(self) -> Vocabulary:
+        """One with the special tokens that some models mark tool calls with."""
+        loaded = self._loaded
+        return Vocabulary(loaded.tokenizer, loaded.eos_token_ids, special_texts=True)
 
 
 def _merged(config: DecodeConfig | None, options: Mapping[str, Any]) -> DecodeConfig:

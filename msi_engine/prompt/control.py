@@ -16,18 +16,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from msi_engine.errors import PromptError
-from msi_engine.prompt.messages import Plain
+from msi_engine.prompt.texts import map_texts, texts_in
 
 # A character that joins with nothing after it, put before a piece from the middle of a text:
 # SentencePiece would begin the piece with a space.
 _ANCHORS = ("\n", "a", "0")
 _PRIVATE_USE = range(0xE000, 0xF8FF)
 
-Render = Callable[[Plain], str]
+Render = Callable[[Any], str]
+"""From what a template is given, messages and perhaps tools, to text."""
 
 
 def control_token_ids(tokenizer: Any) -> frozenset[int]:
@@ -67,26 +68,25 @@ class ControlGuard:
         self._counted = frozenset(self._texts.values()) - {unknown}
         self._normalized = _matches_normalized(tokenizer, self._texts)
 
-    def encode(self, messages: Plain, render: Render) -> tuple[list[int], str]:
-        """Tokens and text of ``render(messages)``.
+    def encode(self, given: Any, render: Render) -> tuple[list[int], str]:
+        """Tokens and text of ``render(given)``.
+
+        Args:
+            given: Messages, or a dictionary of messages and tools; see `texts`.
+            render: Lays it out.
 
         Raises:
             PromptError: If a template makes it impossible to keep the texts apart.
         """
-        spans = [self._spans(m["content"]) for m in messages]
-        if not any(spans):
-            text = render(messages)
+        spans = {text: self._spans(text) for text in texts_in(given)}
+        if not any(spans.values()):
+            text = render(given)
             return self._pieces([text]), text
-        mark, harmless = self._marks(messages)
-        found = {m["content"][a:b] for m, ab in zip(messages, spans, strict=True) for a, b in ab}
+        mark, harmless = self._marks(spans)
+        found = {text[a:b] for text, ab in spans.items() for a, b in ab}
 
         def replaced(replace: Callable[[str], str]) -> str:
-            return render(
-                [
-                    {"role": m["role"], "content": _replace(m["content"], ab, replace)}
-                    for m, ab in zip(messages, spans, strict=True)
-                ]
-            )
+            return render(map_texts(given, lambda text: _replace(text, spans[text], replace)))
 
         allowed = self._count(self._pieces([replaced(lambda _: harmless)]))
         # Whole behind a mark, so that the template can still find it; else cut.
@@ -114,9 +114,9 @@ class ControlGuard:
                     spans.append((a, b))
         return sorted(spans)
 
-    def _marks(self, messages: Plain) -> list[str]:
-        """Two characters that neither the messages nor the vocabulary use."""
-        used = set().union(*(m["content"] for m in messages), *self._texts)
+    def _marks(self, texts: Iterable[str]) -> list[str]:
+        """Two characters that neither the texts nor the vocabulary use."""
+        used = set().union(*texts, *self._texts)
         free = [c for c in map(chr, _PRIVATE_USE) if c not in used][:2]
         if len(free) < 2:
             raise PromptError(

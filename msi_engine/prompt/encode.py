@@ -7,17 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from msi_engine.errors import PromptError
+from msi_engine.errors import ConfigError, PromptError
 from msi_engine.prompt.control import ControlGuard
-from msi_engine.prompt.messages import (
-    Plain,
-    arrangements,
-    check_messages,
-    check_text,
-    plain_text,
-)
+from msi_engine.prompt.messages import Plain, arrangements, check_messages, plain_text
+from msi_engine.prompt.texts import check_text
+from msi_engine.prompt.tools import Chat, check_tools, tells_all, why_no_tools
 
-Message = Mapping[str, str]
+Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -33,8 +29,8 @@ class EncodedPrompt:
     text: str
 
 
-Prompt = str | Sequence[Message] | Sequence[int]
-"""Text taken as it is, messages for the chat template, or token ids."""
+Prompt = str | Sequence[Message] | Sequence[int] | Chat
+"""Text taken as it is, messages for the chat template, token ids, or messages with tools."""
 
 
 def encode_prompt(
@@ -48,7 +44,7 @@ def encode_prompt(
 
     Args:
         tokenizer: mlx-lm's ``TokenizerWrapper`` or a transformers tokenizer.
-        prompt: One of three forms.
+        prompt: One of four forms.
 
             * A string is the developer's own text and taken as mlx-lm takes it: control tokens
               written in it are control tokens, a BOS is put before it unless it has one. Text
@@ -58,15 +54,20 @@ def encode_prompt(
               content never becomes a control token. A last message of the assistant is
               continued.
             * Token ids are taken as they are.
+            * A `Chat` is messages with tools, for a model that can call them. What tools return
+              and how they are described never becomes a control token, either.
         template_options: Further variables of the chat template (``enable_thinking``).
         vocab_size: Tokens that the model has embeddings of; None leaves ids unchecked.
 
     Raises:
         PromptError: If the prompt is empty or malformed, holds tokens that the model does not
             have, or is refused by the template.
+        ConfigError: If the model cannot call tools, or a tool is malformed.
     """
     if isinstance(prompt, str):
         encoded = _encode_text(tokenizer, prompt)
+    elif isinstance(prompt, Chat):
+        encoded = _encode_tools(tokenizer, prompt, template_options or {})
     elif not hasattr(prompt, "__getitem__") or isinstance(prompt, (bytes, bytearray, Mapping)):
         kind = type(prompt).__name__
         raise PromptError(f"a prompt is a string, a list of messages or of token ids, got {kind}")
@@ -90,9 +91,18 @@ def _encode_messages(
     return _encode_chat(tokenizer, messages, dict(template_options))
 
 
+def _encode_tools(tokenizer: Any, chat: Chat, template_options: Mapping[str, Any]) -> EncodedPrompt:
+    if reason := why_no_tools(tokenizer):
+        raise ConfigError(f"this model cannot call tools: {reason}")
+    tools = check_tools(chat.tools)
+    messages = check_messages(chat.messages, with_tools=True)
+    return _encode_chat(tokenizer, messages, dict(template_options), tools)
+
+
 def last_question(prompt: Prompt, text: str) -> str:
     """What the user asks: the last user message, or the whole ``text`` where there are none."""
-    messages = [item for item in prompt if isinstance(item, Mapping)]
+    items = prompt.messages if isinstance(prompt, Chat) else prompt
+    messages = [item for item in items if isinstance(item, Mapping)]
     asked = [str(m.get("content")) for m in messages if m.get("role") == "user"]
     return asked[-1] if asked else text
 
@@ -115,21 +125,27 @@ def _encode_tokens(tokenizer: Any, tokens: Sequence[int], vocab_size: int | None
     return _encoded(ids, tokenizer.decode(ids))
 
 
-def _encode_chat(tokenizer: Any, messages: Plain, options: dict[str, Any]) -> EncodedPrompt:
+def _encode_chat(
+    tokenizer: Any,
+    messages: Plain,
+    options: dict[str, Any],
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> EncodedPrompt:
     guard = ControlGuard(tokenizer)
     continues = messages[-1]["role"] == "assistant"
 
-    def render(arrangement: Plain) -> str:
+    def render(given: Mapping[str, Any]) -> str:
         return cast(
             "str",
             tokenizer.apply_chat_template(
-                arrangement,
+                given["messages"],
                 **{
                     **options,
                     "tokenize": False,
                     "add_generation_prompt": not continues,
-                    # Only named when it is wanted: templates written in Python may not know it.
+                    # Only named when wanted: templates written in Python may not know them.
                     **({"continue_final_message": True} if continues else {}),
+                    **({"tools": given["tools"]} if tools else {}),
                 },
             ),
         )
@@ -138,8 +154,11 @@ def _encode_chat(tokenizer: Any, messages: Plain, options: dict[str, Any]) -> En
     incomplete: EncodedPrompt | None = None
     failure: Exception | None = None
     for arrangement in arrangements(messages):
+        given = {"messages": arrangement, "tools": tools}
         try:
-            encoded = _encoded(*guard.encode(arrangement, render))
+            encoded = _encoded(*guard.encode(given, render))
+            if tools and not tells_all(given, render):
+                raise PromptError("the chat template passes over tools or what they returned")
         except PromptError:
             raise
         except Exception as error:  # a template is somebody else's program and may raise anything

@@ -23,17 +23,32 @@ class Vocabulary:
         eos_token_ids: Tokens that end a sequence.
     """
 
-    def __init__(self, tokenizer: Any, eos_token_ids: Iterable[int]) -> None:
+    def __init__(
+        self, tokenizer: Any, eos_token_ids: Iterable[int], *, special_texts: bool = False
+    ) -> None:
         """Read the tokenizer's vocabulary.
 
         Args:
             tokenizer: mlx-lm's ``TokenizerWrapper`` or a transformers tokenizer.
             eos_token_ids: Tokens that end a sequence; they have no text.
+            special_texts: Other special tokens have a text, too. Some models mark the calls of
+                tools with them.
         """
         self.eos_token_ids = frozenset(eos_token_ids)
         self.size = max(tokenizer.get_vocab().values(), default=-1) + 1
-        self._form = _form_of(tokenizer, self.eos_token_ids, self.size)
+        self._form = _form_of(tokenizer, self._textless(tokenizer, special_texts), self.size)
         self._masks: dict[int, np.ndarray] = {}
+
+    def _textless(self, tokenizer: Any, special_texts: bool) -> frozenset[int]:
+        """Tokens that have no text."""
+        if special_texts:
+            ends = (tokenizer.bos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
+            return self.eos_token_ids | {t for t in ends if t is not None}
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            return self.eos_token_ids | frozenset(getattr(tokenizer, "all_special_ids", ()))
+        added = backend.get_added_tokens_decoder()
+        return self.eos_token_ids | {t for t, token in added.items() if token.special}
 
     def detokenizer(self, context_tokens: Sequence[int] = ()) -> Detokenizer:
         """Start a text that continues ``context_tokens``.
@@ -63,14 +78,12 @@ class Vocabulary:
         return self._masks[size]
 
 
-def _form_of(tokenizer: Any, eos: frozenset[int], size: int) -> Form:
+def _form_of(tokenizer: Any, skipped: frozenset[int], size: int) -> Form:
     """The fastest form that decodes as the tokenizer does."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        return Window(tokenizer, eos | frozenset(getattr(tokenizer, "all_special_ids", ())))
-    added = backend.get_added_tokens_decoder()
-    skipped = eos | frozenset(t for t, token in added.items() if token.special)
     window = Window(tokenizer, skipped)
+    if backend is None:
+        return window
     layout = layout_of(backend)
     if layout is None or not _decodes_plainly(tokenizer):
         return window

@@ -22,9 +22,11 @@ class Window(Form):
         self._anchor = [int(t) for t in tokenizer.encode("a", add_special_tokens=False)]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The tokenizer's own text of ``tokens``."""
+        """The tokenizer's own text of ``tokens``, without those that are skipped."""
         text: str = self._tokenizer.decode(
-            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+            [t for t in tokens if t not in self.skipped],
+            skip_special_tokens=False,
+            clean_up_tokenization_spaces=False,
         )
         return text
 
