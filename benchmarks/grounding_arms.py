@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from msi_scorers.vectors import unit_vectors
 
 from benchmarks.grounding_questions import Question
 from msi_engine import Embedder, Engine
@@ -15,6 +14,7 @@ from msi_engine.bundle import ENDINGS
 from msi_engine.collapse import chrf_similarity, minimum_bayes_risk
 from msi_engine.engine import Generation
 from msi_engine.events import Collapsed, PathReport
+from msi_engine.vectors import unit_vectors
 
 EVERY = {"score_every": 8}  # the same scores in fewer calls
 RAG = {"scorers": {"rag": 10.0}, **EVERY}
@@ -74,7 +74,8 @@ def run_arms(
             [{"role": "user", "content": content}],
             max_tokens=tokens,
             evidence=evidence,
-            embedder=embedder,
+            # Without a scorer it would be the embedder that says which paths agree.
+            embedder=embedder if "scorers" in options else None,
             **options,
         )
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from msi_scorers.chunking import chunked
 from msi_scorers.embedders import CallableEmbedder, find_embedder
-from msi_scorers.vectors import unit_vectors
 
 from msi_engine import Embedder, Evidence
+from msi_engine.vectors import unit_vectors
 
 CHUNK = 400  # characters: two chunks for most paragraphs
 DISTRACTORS = 6

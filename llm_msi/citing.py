@@ -77,7 +77,7 @@ class Citer:
         return (f" [{nearest.id}]" if nearest is not None else "") + held
 
     def _nearest(self, sentence: str) -> Evidence | None:
-        from msi_scorers.vectors import unit_vectors
+        from msi_engine.vectors import unit_vectors
 
         text = " ".join(sentence.split())
         if not any(character.isalnum() for character in text):
@@ -90,7 +90,7 @@ class Citer:
     @cached_property
     def _chunks(self) -> tuple[np.ndarray, list[int]]:
         """Vectors of the pieces of all chunks, and which chunk each piece is of."""
-        from msi_scorers.vectors import unit_vectors
+        from msi_engine.vectors import unit_vectors
 
         pieces = [
             (piece, index)

@@ -172,7 +172,8 @@ class Engine:
                 from the ``scorers`` option.
             evidence: Passages that scorers hold the answer to: texts, `msi_engine.Evidence`, or
                 documents with ``page_content`` and ``metadata``. They do not enter the prompt.
-            embedder: What embeds texts for the scorers. None: a scorer that can find one does.
+            embedder: What embeds texts for the scorers and compares paths for collapse by `mbr`.
+                None: a scorer that can find one does, and `mbr` takes chrF.
             constraint: A schema that the answer is held to at every token. A finish reason other
                 than ``eos`` means that the answer was cut off before its JSON was complete.
             **options: Single options over ``config``.

@@ -13,6 +13,7 @@ import mlx.core as mx
 
 from msi_engine.boundary import make_boundaries
 from msi_engine.cache import SharedPrefixCache
+from msi_engine.collapse import chrf_similarity
 from msi_engine.config import DecodeConfig
 from msi_engine.decoder import Decoder
 from msi_engine.errors import MSIError, PromptError, ScorerError
@@ -30,6 +31,7 @@ from msi_engine.prompt import EncodedPrompt, Prompt, encode_prompt, last_questio
 from msi_engine.runner import LogitsProcessor, Runner, SingleRunner
 from msi_engine.sampling import Proposal
 from msi_engine.scorer import ScoreContext, ScorerFactory
+from msi_engine.similarity import cosine_similarity
 from msi_engine.text import Vocabulary
 
 
@@ -130,6 +132,7 @@ class Session:
 
     def _decoder(self, prompt: EncodedPrompt, config: DecodeConfig) -> Decoder:
         load_boundaries(config.boundary)
+        embedder = self._request.embedder
         return Decoder(
             config,
             self._vocabulary,
@@ -139,6 +142,7 @@ class Session:
             seed=secrets.randbelow(2**32) if config.seed is None else config.seed,
             prompt_tokens=prompt.tokens,
             prompt=prompt.text,
+            similarity=chrf_similarity if embedder is None else cosine_similarity(embedder),
         )
 
     def _panel(self, prompt: EncodedPrompt, config: DecodeConfig) -> ScorerPanel:

@@ -9,11 +9,11 @@ import numpy as np
 
 from msi_engine import PathView, ScoreContext
 from msi_engine.evidence import Embedder, Evidence
+from msi_engine.vectors import unit, unit_vectors
 from msi_scorers.embedders import find_embedder
 from msi_scorers.passages import chunk_texts, judged_text, says_something
 from msi_scorers.rag_options import RagOptions
 from msi_scorers.remembered import RememberedScores
-from msi_scorers.vectors import unit, unit_vectors
 
 
 class RagScorer:

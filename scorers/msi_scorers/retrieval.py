@@ -15,7 +15,7 @@ import numpy as np
 from msi_engine import Embedder, Evidence
 from msi_engine.errors import ConfigError
 from msi_engine.model.home import home
-from msi_scorers.vectors import unit, unit_vectors
+from msi_engine.vectors import unit, unit_vectors
 
 BALANCE = 0.5  # of MMR: 1 is nearness to the question alone, 0 is difference alone
 

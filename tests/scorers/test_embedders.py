@@ -133,7 +133,7 @@ class TestMiniLM:
         assert embedder.name == "all-MiniLM-L6-v2"
 
     def test_near_is_what_means_the_same(self):
-        from msi_scorers.vectors import unit_vectors
+        from msi_engine.vectors import unit_vectors
 
         near, far = ["The ocean rises.", "Sea levels go up."], "He paid the invoice."
         vectors = unit_vectors(find_embedder(), [*near, far])
