@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msi_engine.config import DecodeConfig
-from msi_engine.errors import DecodeError
+from msi_engine.errors import ConfigError, DecodeError
 from msi_engine.events import Event, Stats
 from msi_engine.evidence import Embedder, Evidence, as_evidence
 from msi_engine.grammar import JsonSchema
@@ -259,6 +259,9 @@ class Engine:
         signals: _Signals,
         constraint: JsonSchema | None,
     ) -> Callable[[], Generator[Event]]:
+        if not isinstance(constraint, JsonSchema | None):
+            raise ConfigError(f"constraint must be a JsonSchema, got {constraint!r}")
+
         def events() -> Generator[Event]:
             from msi_engine.session import Request, Session
 
