@@ -17,6 +17,8 @@ from msi_engine.errors import ConfigError
 Law = Literal["paper", "mean", "posterior"]
 Collapse = Literal["auto", "argmax", "sample", "token_vote", "mbr"]
 EvidenceFrom = Literal["auto", "given", "prompt"]
+Refine = Literal["off", "verify", "margin", "rescore"]
+Residency = Literal["auto", "resident", "stream"]
 
 MAX_PATHS = 64
 
@@ -146,6 +148,26 @@ class DecodeConfig(BaseModel):
         "prompt's if none is given and it holds more than three statements",
     )
 
+    # Refinement
+    refine: Refine = Field(
+        "off", description="What the model of higher precision does with what the draft wrote"
+    )
+    tau: float = Field(
+        1.0,
+        ge=0,
+        le=1000,
+        description="margin: tokens that the draft was surer of than this, in nats, go unchecked",
+    )
+    window: int = Field(
+        16, ge=1, le=4096, description="Tokens drafted between two checks when k is 1"
+    )
+    target: str | None = Field(
+        None, min_length=1, description="Model that checks; unset: the pair's own target"
+    )
+    target_residency: Residency = Field(
+        "auto", description="Keep the target in memory, or read it layer by layer at each check"
+    )
+
     # Cache, spelled as in mlx-lm
     prefill_step_size: int = Field(
         2048, ge=1, le=1_000_000, description="Prompt tokens in one pass"
@@ -190,6 +212,10 @@ class DecodeConfig(BaseModel):
             raise ValueError(f"scorer_options for scorers that are not active: {sorted(unknown)}")
         if self.kv_bits is not None and self.max_kv_size is not None:
             raise ValueError("kv_bits and max_kv_size cannot be used together, as in mlx-lm")
+        if self.refine == "rescore" and self.k == 1:
+            raise ValueError(
+                "`refine` rescore chooses among paths and k is 1; use verify or margin"
+            )
         return self
 
     def __init__(self, **values: Any) -> None:
@@ -204,6 +230,11 @@ class DecodeConfig(BaseModel):
         if self.collapse != "auto":
             return self.collapse
         return "argmax" if self.scorers else "mbr"
+
+    @property
+    def verifies(self) -> bool:
+        """True if tokens are checked before they are committed."""
+        return self.refine in ("verify", "margin")
 
     def replace(self, **values: Any) -> DecodeConfig:
         """A copy with other values, validated.

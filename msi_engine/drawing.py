@@ -7,6 +7,7 @@ collapse. What one path draws therefore never depends on how many others are ali
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from msi_engine.spawn import spawn
 # Streams beside those of the paths, which are numbered from 0.
 _SPAWN = 2**32 - 1
 _COLLAPSE = 2**32 - 2
+_VERIFY = 2**32 - 3
 
 
 class Drawer:
@@ -34,12 +36,14 @@ class Drawer:
         self._config = config
         self._proposal = proposal
         self._streams: dict[tuple[int, int], np.random.Generator] = {}
+        # Ordinary decoding leaves its draws to mlx-lm's sampler, which whoever runs the model has.
+        self._sampled_outside = config.k == 1 and not config.verifies
 
     def first(self, root: NextToken, segment: int) -> list[Draw]:
         """First tokens of the paths, given the logits after the committed text."""
         self._streams.clear()  # those of the segment before
         if self._config.k == 1:  # ordinary decoding: a first token is a token like any other
-            return [self._single(root)]
+            return self.next([PathState(0)], {0: root}, segment, greedy=False)
         return spawn(
             root,
             self._config.k,
@@ -64,37 +68,35 @@ class Drawer:
             segment: Number of the segment.
             greedy: Take the most probable token, without the diversity penalty (stragglers).
         """
-        if self._config.k == 1:
-            return [self._single(rows[path.index]) for path in paths]
+        if self._sampled_outside:
+            return [self._sampled(rows[path.index]) for path in paths]
         draws: list[Draw] = []
         for path in paths:
             row = rows[path.index]
             if greedy:
-                draws.append(self._proposal.draw(row, None))
+                draws.append(replace(self._proposal.draw(row, None), how="greedy"))
                 continue
             rng = None if self._proposal.greedy else self._stream(segment, path.index)
-            draws.append(self._proposal.draw(row, rng, self._penalized(row, draws)))
+            penalized = self._penalized(draws)
+            logits = penalize(row.processed, penalized, self._config.diversity)
+            draw = self._proposal.draw(row, rng, logits)
+            draws.append(replace(draw, penalized=penalized) if penalized else draw)
         return draws
 
     def collapse_stream(self, segment: int) -> np.random.Generator:
         """Randomness for choosing a path; the same at every call."""
         return self._generator(segment, _COLLAPSE)
 
-    def _single(self, row: NextToken) -> Draw:
+    def verify_stream(self, segment: int) -> np.random.Generator:
+        """Randomness for checking a segment against the target; the same at every call."""
+        return self._generator(segment, _VERIFY)
+
+    def _sampled(self, row: NextToken) -> Draw:
         return row.draw(row.sampled, self._proposal.log_q(row, row.sampled))
 
-    def _penalized(self, row: NextToken, earlier: list[Draw]) -> np.ndarray | None:
-        """Logits less the penalty for each earlier path with the same token; None if unchanged.
-
-        References:
-            Vijayakumar et al. (2016), diverse beam search, Hamming diversity, arXiv:1610.02424.
-        """
-        if not self._config.diversity or not earlier:
-            return None
-        logits = row.processed.copy()
-        for draw in earlier:
-            logits[draw.token] -= self._config.diversity
-        return logits
+    def _penalized(self, earlier: list[Draw]) -> tuple[int, ...]:
+        """Tokens that the diversity penalty acts on: those of earlier paths at this position."""
+        return tuple(draw.token for draw in earlier) if self._config.diversity else ()
 
     def _stream(self, segment: int, number: int) -> np.random.Generator:
         key = (segment, number)
@@ -104,3 +106,16 @@ class Drawer:
 
     def _generator(self, segment: int, number: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, segment, number])
+
+
+def penalize(logits: np.ndarray, tokens: Iterable[int], penalty: float) -> np.ndarray:
+    """Logits less the penalty for each mention of a token; the same array if there is none.
+
+    References:
+        Vijayakumar et al. (2016), diverse beam search, Hamming diversity, arXiv:1610.02424.
+    """
+    lowered = logits
+    for token in tokens:
+        lowered = logits.copy() if lowered is logits else lowered
+        lowered[token] -= penalty
+    return lowered

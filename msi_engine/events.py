@@ -115,10 +115,86 @@ class Collapsed:
 
 
 @dataclass(frozen=True, slots=True)
+class Verified:
+    """The target has looked at the tokens about to be committed.
+
+    Attributes:
+        segment: Number of the segment, from 0.
+        tokens: How many were pending.
+        checked: Positions among them that were checked, ascending. A flip ends the check.
+        accepted: How many of the pending tokens stand.
+    """
+
+    segment: int
+    tokens: int
+    checked: tuple[int, ...]
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """The target would have gone on otherwise: what followed is undone, its token stands instead.
+
+    Attributes:
+        segment: Number of the segment, from 0.
+        position: Of the flipped token in the segment, from 0.
+        discarded: The tokens undone, the flipped one first.
+        token: The target's.
+        text: What was undone, as text.
+    """
+
+    segment: int
+    position: int
+    discarded: tuple[int, ...]
+    token: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """Text that is final. The answer is the concatenation of these."""
 
     text: str
+
+
+@dataclass(slots=True)
+class RefineStats:
+    """What refinement did and cost.
+
+    Attributes:
+        mode: ``verify``, ``margin`` or ``rescore``.
+        target_kind: ``resident``, ``stream`` or ``residual``.
+        drafted: Tokens that came up for commitment; those undone are drafted again.
+        deferred: Those of them that were flagged for the target.
+        accepted: Drafted tokens that were committed.
+        sweeps: Passes of the target over candidates.
+        rollbacks: Flips, each undone.
+        draft_s: Seconds in passes of the draft.
+        sweep_s: Seconds in sweeps.
+        draft_bytes: Weights of the draft that its passes read, bytes as stored.
+        target_bytes: Weights of the target that the sweeps read, bytes as stored.
+        bytes_per_token: Both, by token of output.
+        plain_bytes_per_token: What decoding with the target alone reads by token.
+    """
+
+    mode: str
+    target_kind: str = ""
+    drafted: int = 0
+    deferred: int = 0
+    accepted: int = 0
+    sweeps: int = 0
+    rollbacks: int = 0
+    draft_s: float = 0.0
+    sweep_s: float = 0.0
+    draft_bytes: int = 0
+    target_bytes: int = 0
+    bytes_per_token: float = 0.0
+    plain_bytes_per_token: int = 0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Share of the drafted tokens that were committed, in [0, 1]; 1 if none was drafted."""
+        return self.accepted / self.drafted if self.drafted else 1.0
 
 
 @dataclass(slots=True)
@@ -141,6 +217,7 @@ class Stats:
         decided: Collapses that each scorer decided. One that decided none did nothing.
         prompt_s: Seconds until the first token was drawn.
         decode_s: Seconds from then on.
+        refinement: What the target did; None without one.
     """
 
     prompt_tokens: int = 0
@@ -158,6 +235,7 @@ class Stats:
     decided: dict[str, int] = field(default_factory=dict)
     prompt_s: float = 0.0
     decode_s: float = 0.0
+    refinement: RefineStats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,4 +253,4 @@ class Finished:
     seed: int
 
 
-Event = Prefilled | Spawned | Stepped | Collapsed | Committed | Finished
+Event = Prefilled | Spawned | Stepped | Collapsed | Verified | RolledBack | Committed | Finished

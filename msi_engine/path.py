@@ -5,8 +5,13 @@ Knows what a path is made of and nothing about how it is weighed, drawn or cache
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import accumulate
+from typing import Literal
+
+How = Literal["inner", "spawn", "greedy"]
 
 
 class PathStatus(StrEnum):
@@ -28,12 +33,17 @@ class Draw:
         log_q: Log-probability with which it was really drawn, after temperature, filters and
             penalties; 0 when greedy. For a spawn token the log inclusion probability. Nats.
         margin: Greatest minus second greatest raw logit, nats.
+        how: ``inner`` as the proposal draws inside a path, ``spawn`` as one of K first tokens,
+            ``greedy`` for a straggler that is being aligned.
+        penalized: Tokens whose logits the diversity penalty had lowered, once for each mention.
     """
 
     token: int
     logprob: float
     log_q: float
     margin: float
+    how: How = "inner"
+    penalized: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -75,6 +85,11 @@ class PathState:
         self.complete = complete
         self.cum_logprob.append(self.logprob_at(len(self.cum_logprob)) + draw.logprob)
         self.cum_log_q.append((self.cum_log_q[-1] if self.cum_log_q else 0.0) + draw.log_q)
+
+    def replace_logprobs(self, logprobs: Sequence[float]) -> None:
+        """Take another model's word for what each token costs, nats."""
+        self.draws = [replace(d, logprob=p) for d, p in zip(self.draws, logprobs, strict=True)]
+        self.cum_logprob = list(accumulate(logprobs))
 
     def forget_scores(self, num_tokens: int) -> None:
         """Take back what scorers said of more than the first ``num_tokens`` tokens."""

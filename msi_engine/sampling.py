@@ -15,7 +15,7 @@ import numpy as np
 
 from msi_engine.config import DecodeConfig
 from msi_engine.errors import DecodeError
-from msi_engine.path import Draw
+from msi_engine.path import Draw, How
 
 # Tokens this many nats below the best are left out of the first top-p sort.
 _SORT_FLOOR = 12.0
@@ -72,9 +72,11 @@ class NextToken:
         rest = max(self.raw[:best].max(initial=-np.inf), self.raw[best + 1 :].max(initial=-np.inf))
         return float(self.raw[best]) - float(rest)
 
-    def draw(self, token: int, log_q: float) -> Draw:
-        """The record of having drawn ``token`` with log-probability ``log_q``."""
-        return Draw(int(token), self.logprob(token), log_q, self.margin)
+    def draw(
+        self, token: int, log_q: float, how: How = "inner", penalized: tuple[int, ...] = ()
+    ) -> Draw:
+        """The record of having drawn ``token`` with log-probability ``log_q``; see `Draw`."""
+        return Draw(int(token), self.logprob(token), log_q, self.margin, how, penalized)
 
 
 def processed_logprobs(logits: np.ndarray) -> np.ndarray:
@@ -131,6 +133,23 @@ class Proposal:
             chosen = thinned
         token = chosen.pick(rng.random())
         return row.draw(token, self._log_q(token, plain, thinned))
+
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """What `draw` draws from, where it is not greedy.
+
+        Args:
+            logits: Processed logits, shape ``(V,)``.
+
+        Returns:
+            Shape ``(V,)`` float64, summing to 1; XTC's coin is summed out.
+        """
+        probs = np.zeros(len(logits))
+        plain, thinned = self._supports(processed_logprobs(logits))
+        share = 0.0 if thinned is None else self.config.xtc_probability
+        probs[plain.tokens] += (1 - share) * np.exp(plain.log_probs)
+        if thinned is not None:
+            probs[thinned.tokens] += share * np.exp(thinned.log_probs)
+        return probs
 
     def log_q(self, row: NextToken, token: int) -> float:
         """Log-probability with which `draw` draws ``token``, nats; 0 when greedy."""

@@ -41,18 +41,35 @@ def spawn(
     References:
         Kool, van Hoof, Welling (2019), secs. 3 and 4.2, arXiv:1903.06059.
     """
-    logprobs = processed_logprobs(row.processed)
-    floor = logprobs.max() + math.log(min_p) if min_p > 0 else -np.inf
-    candidates = np.flatnonzero((logprobs >= floor) & (logprobs > -np.inf))
-    values = logprobs[candidates].astype(np.float64)
     if temperature == 0:
-        return [row.draw(candidates[i], 0.0) for i in _largest(values, k)]
-    values /= temperature
-    values -= np.logaddexp.reduce(values)
+        return [row.draw(token, 0.0, "spawn") for token in most_probable(row, k, min_p)]
+    candidates, values = tempered(row, temperature, min_p)
     perturbed = values + rng.gumbel(size=len(values))
     order = _largest(perturbed, k + 1)
     kappa = perturbed[order[k]] if len(order) > k else -np.inf
-    return [row.draw(candidates[i], log_inclusion(values[i], kappa)) for i in order[:k]]
+    return [row.draw(candidates[i], log_inclusion(values[i], kappa), "spawn") for i in order[:k]]
+
+
+def most_probable(row: NextToken, k: int, min_p: float) -> list[int]:
+    """The tokens that are spawned at temperature 0, the most probable first."""
+    candidates, logprobs = _candidates(row, min_p)
+    return [int(candidates[i]) for i in _largest(logprobs, k)]
+
+
+def tempered(row: NextToken, temperature: float, min_p: float) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens that may be spawned, ascending, and their log-probabilities at a temperature > 0."""
+    candidates, logprobs = _candidates(row, min_p)
+    values = logprobs / temperature
+    values -= np.logaddexp.reduce(values)
+    return candidates, values
+
+
+def _candidates(row: NextToken, min_p: float) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens above the floor, ascending, with processed log-probabilities, float64 nats."""
+    logprobs = processed_logprobs(row.processed)
+    floor = logprobs.max() + math.log(min_p) if min_p > 0 else -np.inf
+    candidates = np.flatnonzero((logprobs >= floor) & (logprobs > -np.inf))
+    return candidates, logprobs[candidates].astype(np.float64)
 
 
 def log_inclusion(log_prob: float, kappa: float) -> float:

@@ -11,16 +11,19 @@ from msi_engine.path import PathState, PathStatus
 class Tails:
     """The cache's view of one segment; turns changes of the paths into cache operations.
 
-    A single path needs no tail: it runs straight on the prefix.
+    A single path needs no tail, unless it may have to be taken back: it runs on the prefix.
 
     Args:
         num_paths: Paths that were spawned.
+        revocable: True if tokens may be taken back before they are committed.
     """
 
-    def __init__(self, num_paths: int) -> None:
-        self._held = set(range(num_paths)) if num_paths > 1 else set()
+    def __init__(self, num_paths: int, *, revocable: bool = False) -> None:
+        forked = num_paths > 1 or revocable
+        self._held = set(range(num_paths)) if forked else set()
         self._parked: set[int] = set()
-        self._ops: list[CacheOp] = [Fork(num_paths)] if num_paths > 1 else []
+        self._revocable = revocable
+        self._ops: list[CacheOp] = [Fork(num_paths)] if forked else []
 
     @property
     def forked(self) -> bool:
@@ -36,7 +39,9 @@ class Tails:
                 self._drop(path.index)
             elif path.status is PathStatus.WAITING:
                 self._park(path.index)
-        if len(self._held) == 1:  # the only one left may as well run straight on the prefix
+        if (
+            len(self._held) == 1 and not self._revocable
+        ):  # the only one left may as well run straight on the prefix
             self.merge(min(self._held))
 
     def branch(self, keep: int) -> None:
@@ -46,10 +51,10 @@ class Tails:
         self._park(keep)
         self._ops.append(Branch())
 
-    def merge(self, path: int) -> None:
-        """Make a path's tail prefix, if it has one."""
+    def merge(self, path: int, length: int | None = None) -> None:
+        """Make a path's tail, or its first ``length`` tokens, prefix, if it has one."""
         if self.forked:
-            self._ops.append(Merge(path))
+            self._ops.append(Merge(path, length))
             self._held = set()
 
     def take_ops(self) -> tuple[CacheOp, ...]:

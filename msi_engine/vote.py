@@ -35,7 +35,8 @@ class Vote:
         path = PathState(BRANCH)
         for token, row in zip(self.tokens, rows, strict=False):  # one row more than tokens
             self._masked |= bool(row.processed[token] == -np.inf)
-            path.push(row.draw(token, 0.0), detokenizer.push(token), complete=detokenizer.complete)
+            draw = row.draw(token, 0.0, "inner" if path.draws else "spawn")
+            path.push(draw, detokenizer.push(token), complete=detokenizer.complete)
         return path
 
     def refused(self, path: PathState, guard: float | None) -> bool:

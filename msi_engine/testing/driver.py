@@ -16,7 +16,20 @@ from msi_engine.config import DecodeConfig
 from msi_engine.decoder import Decoder
 from msi_engine.errors import CacheError
 from msi_engine.events import Event
-from msi_engine.feed import BRANCH, Branch, CacheOp, Drop, Feed, Fork, Merge, Park, Turn
+from msi_engine.feed import (
+    BRANCH,
+    Accept,
+    Branch,
+    CacheOp,
+    Drop,
+    Feed,
+    Fork,
+    Merge,
+    Park,
+    Reject,
+    Sweep,
+    Turn,
+)
 from msi_engine.panel import ScorerPanel
 from msi_engine.plugins import find_scorers, load_boundaries
 from msi_engine.sampling import NextToken, Proposal
@@ -40,6 +53,7 @@ def run_toy(
     boundaries: Sequence[BoundaryPredicate] | None = None,
     processors: Sequence[ToyProcessor] = (),
     similarity: Similarity = chrf_similarity,
+    target: ToyModel | None = None,
 ) -> Iterator[Event]:
     """Run one generation on a toy model, event by event.
 
@@ -54,6 +68,7 @@ def run_toy(
         boundaries: In place of those that ``config.boundary`` names.
         processors: Logits processors, run in order on every path.
         similarity: Text similarity for collapse mode `mbr`.
+        target: The model that checks, where ``config.refine`` asks for one.
     """
     decoder = make_toy_decoder(
         config,
@@ -64,8 +79,8 @@ def run_toy(
         boundaries=boundaries,
         similarity=similarity,
     )
-    sample = _sampler(config, decoder.seed) if config.k == 1 else None
-    yield from drive(decoder, ToyRunner(model, prompt, processors, sample))
+    sample = _sampler(config, decoder.seed) if config.k == 1 and not config.verifies else None
+    yield from drive(decoder, ToyRunner(model, prompt, processors, sample, target))
 
 
 def make_toy_decoder(
@@ -123,12 +138,15 @@ class ToyRunner:
         prompt: Token ids of the prompt.
         processors: Logits processors.
         sample: Chooses the token of ordinary decoding (K = 1); the most probable one if None.
+        target: The model that checks.
 
     Attributes:
         prefix: Tokens that all paths share.
         tails: Tokens of each path since the fork, by path index; empty when one row runs
             straight on the prefix.
         feeds: Every feed so far.
+        seen: Tokens that the target has kept.
+        sweeps: Every sweep so far.
     """
 
     def __init__(
@@ -137,14 +155,20 @@ class ToyRunner:
         prompt: Sequence[int],
         processors: Sequence[ToyProcessor] = (),
         sample: Sample | None = None,
+        target: ToyModel | None = None,
     ) -> None:
         self._model = model
+        self._target = target
         self._processors = processors
         self._sample = sample
         self.prefix = list(prompt)
         self.tails: dict[int, list[int]] = {}
         self.feeds: list[Feed] = []
+        self.seen: list[int] = []
+        self.sweeps: list[Sweep] = []
+        self._swept: list[list[int]] = []
         self._parked: set[int] = set()
+        self._committed = 0  # tokens in the prefix at the last sweep
 
     def root(self) -> NextToken:
         """The model's opinion of the first token."""
@@ -158,6 +182,8 @@ class ToyRunner:
         """
         for op in turn.ops:
             self._apply(op)
+        if isinstance(turn.feed, Sweep):
+            return self._sweep(turn.feed)
         return [] if turn.feed is None else self._feed(turn.feed)
 
     def _apply(self, op: CacheOp) -> None:
@@ -175,11 +201,39 @@ class ToyRunner:
                 _require(path in self.tails, op, "it has no tail")
                 del self.tails[path]
                 self._parked.discard(path)
-            case Merge(path):
+            case Merge(path, length):
                 _require(path in self.tails, op, "it has no tail")
-                self.prefix += self.tails[path]
+                held = len(self.tails[path])
+                _require(length is None or length <= held, op, f"its tail has {held} tokens")
+                self.prefix += self.tails[path][:length]
                 self.tails = {}
                 self._parked = set()
+            case Accept(row, length):
+                _require(row < len(self._swept), op, "there is no such row")
+                fed = self._swept[row]
+                _require(length <= len(fed), op, f"the row has {len(fed)} tokens")
+                self.seen += [*self.prefix[len(self.seen) : self._committed], *fed[:length]]
+                self._swept = []
+            case Reject():
+                _require(bool(self._swept), op, "nothing has been swept")
+                self._swept = []
+
+    def _sweep(self, sweep: Sweep) -> list[NextToken]:
+        """The target's logits before every token; it may go on only from what it has seen."""
+        _require(not self._swept, sweep, "the last one is not settled")
+        target = self._target
+        if target is None:
+            raise CacheError("a sweep was asked for and there is no target")
+        self.sweeps.append(sweep)
+        self._committed = len(self.prefix)
+        _require(self.seen == self.prefix[: len(self.seen)], sweep, "the target is out of step")
+        _require(len(self.seen) < self._committed, sweep, "the target has no token to go on from")
+        self._swept = [list(row[:-1]) for row in sweep.rows]
+        return [
+            self._processed([*self.prefix, *row[:i]], target.logits([*self.prefix, *row[:i]]))
+            for row in sweep.rows
+            for i in range(len(row))
+        ]
 
     def _feed(self, feed: Feed) -> list[NextToken]:
         # A real cache is not told which rows these are: they are all paths not parked, in order.
@@ -200,17 +254,21 @@ class ToyRunner:
         return rows
 
     def _targets(self, feed: Feed) -> list[list[int]]:
-        return [self.tails[path] for path in feed.paths] if feed.forked else [self.prefix]
+        if not feed.forked:
+            return [self.prefix]
+        return [self.tails[path] for path in feed.paths if path is not None]
 
     def _next_token(self, history: list[int]) -> NextToken:
-        raw = self._model.logits(history)
-        processed = raw
-        for process in self._processors:
-            processed = process(history, processed.copy())
-        row = NextToken(raw, processed)
+        row = self._processed(history, self._model.logits(history))
         if self._sample is not None:
             row.sampled = self._sample(row)
         return row
+
+    def _processed(self, history: list[int], raw: np.ndarray) -> NextToken:
+        processed = raw
+        for process in self._processors:
+            processed = process(history, processed.copy())
+        return NextToken(raw, processed)
 
 
 def _sampler(config: DecodeConfig, seed: int) -> Sample:
@@ -219,6 +277,6 @@ def _sampler(config: DecodeConfig, seed: int) -> Sample:
     return lambda row: proposal.draw(row, rng).token
 
 
-def _require(condition: bool, what: CacheOp | Feed, reason: str) -> None:
+def _require(condition: bool, what: CacheOp | Feed | Sweep, reason: str) -> None:
     if not condition:
         raise CacheError(f"a cache cannot do {what}: {reason}")
