@@ -190,6 +190,8 @@ class _Files:
             yield inner, self._array(self._reader.read_rows(name, rows), name)
 
     def prepare_next(self) -> None:
+        # The buffers of this part's stored form, before the next one's are filled.
+        mx.clear_cache()
         following = self._order[self._at + 1 : self._at + 2]
         for part in following:
             self._reader.read_ahead(list(part.tensors.values()))

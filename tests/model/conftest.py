@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from msi_engine.model import prepare_backend
 
 prepare_backend()
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture
