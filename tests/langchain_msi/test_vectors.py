@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from langchain_core.documents import Document
-from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 from msi_scorers.embedders import find_embedder
 from msi_scorers.rag import RagScorer
@@ -15,26 +14,10 @@ from msi_engine import Evidence, PathView
 from msi_engine.errors import ConfigError
 from msi_engine.evidence import as_evidence
 from msi_engine.testing import ToyEmbedder
+from tests.langchain_msi.toys import ToyEmbeddings
 
 LONG = "The harbour of the old town is deep, and ships come in at night. " * 30
 TEXTS = [LONG, "Bread is made of flour,\n\n\twater and  salt.", "The Moon pulls at the sea."]
-
-
-class CountingEmbeddings(Embeddings):
-    """LangChain's form of the toy embedder; notes what it is asked."""
-
-    def __init__(self):
-        self.toy = ToyEmbedder()
-
-    def embed_documents(self, texts):
-        return self.toy.embed(texts).tolist()
-
-    def embed_query(self, text):
-        return self.embed_documents([text])[0]
-
-    @property
-    def asked(self):
-        return [text for call in self.toy.asked for text in call]
 
 
 class LikeChroma(VectorStore):
@@ -91,7 +74,7 @@ STORES = [InMemoryVectorStore, LikeChroma, LikeFaiss]
 
 @pytest.fixture
 def embeddings():
-    return CountingEmbeddings()
+    return ToyEmbeddings()
 
 
 @pytest.mark.parametrize("kind", STORES)
