@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel, LangSmithParams
+from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
 from pydantic import ConfigDict, Field
 
 from langchain_msi.errors import translated
@@ -18,6 +19,17 @@ from langchain_msi.fields import MSIFields, refuse_unknown
 from langchain_msi.messages import engine_messages
 from langchain_msi.metadata import ls_params, metadata_of, usage_of
 from langchain_msi.run import Run, num_prompt_tokens, token_ids
+from langchain_msi.tools import (
+    CHOICE,
+    TOOLS,
+    Offer,
+    Tool,
+    chunk_of,
+    message_of,
+    refuse_if_known,
+    tool_options,
+)
+from msi_engine.toolcalls import Piece
 
 
 class ChatMSI(MSIFields, BaseChatModel):
@@ -147,7 +159,31 @@ class ChatMSI(MSIFields, BaseChatModel):
     ) -> int:
         """The tokens of messages as the model reads them; this loads the model."""
         with translated():
-            return num_prompt_tokens(self, engine_messages(messages))
+            offer = Offer.taken_from({TOOLS: tools})
+            prompt = engine_messages(messages) if offer is None else offer.prompt(messages)
+            return num_prompt_tokens(self, prompt)
+
+    def bind_tools(
+        self, tools: Sequence[Tool], *, tool_choice: Any = None, **kwargs: Any
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """Let the model call tools, if it is one that can; loads nothing.
+
+        Args:
+            tools: Functions, Pydantic classes, LangChain's tools, or OpenAI's dictionaries.
+            tool_choice: What has to be called: None or ``auto``, the model chooses; ``any``, some
+                tool; a name, that one. It is enforced by a constraint on the answer, which is
+                then nothing but the call. ``none``: the model is told of no tools.
+            **kwargs: Other options of the calls.
+
+        Raises:
+            ValueError: If a tool or the choice cannot be used, or the model is known to call no
+                tools. Of a model that is not on this machine yet the first call finds that out.
+        """
+        with translated():
+            options = tool_options(tools, tool_choice)
+            if options:
+                refuse_if_known(self.model)
+        return cast("Runnable[LanguageModelInput, AIMessage]", self.bind(**options, **kwargs))
 
     def _run(
         self, messages: Sequence[BaseMessage], stop: Sequence[str] | None, options: dict[str, Any]
@@ -159,12 +195,21 @@ class ChatMSI(MSIFields, BaseChatModel):
         """
         tuned, rest = self.tuned(stop, options)
         with translated():
-            refuse_unknown(set(rest) - {"stream"}, type(self).model_fields)
-            told = engine_messages(messages)
-        evidence = tuned.passages
+            offer = Offer.taken_from(rest)
+            refuse_unknown(set(rest) - {"stream"}, {*type(self).model_fields, TOOLS, CHOICE})
+            prompt = engine_messages(messages) if offer is None else offer.prompt(messages)
+            constraint = None if offer is None else offer.constraint
+        evidence, is_brought = tuned.passages, False
         if evidence is None and tuned.evidence_from_tools:
-            return Run(told, tuned, evidence_of(messages), is_brought=True)
-        return Run(told, tuned, evidence or ())
+            evidence, is_brought = evidence_of(messages), True
+        return Run(
+            prompt,
+            tuned,
+            evidence or (),
+            is_brought=is_brought,
+            engine_options={} if constraint is None else {"constraint": constraint},
+            make_reader=None if offer is None else offer.reader,
+        )
 
     def _generate(
         self,
@@ -174,9 +219,7 @@ class ChatMSI(MSIFields, BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         run = self._run(messages, stop, kwargs)
-        for _ in run.texts():
-            pass
-        return _result(run)
+        return _result(run, list(run.pieces()))
 
     async def _agenerate(
         self,
@@ -186,10 +229,8 @@ class ChatMSI(MSIFields, BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         run = self._run(messages, stop, kwargs)
-        async with contextlib.aclosing(run.atexts()) as texts:
-            async for _ in texts:
-                pass
-        return _result(run)
+        async with contextlib.aclosing(run.apieces()) as pieces:
+            return _result(run, [piece async for piece in pieces])
 
     def _stream(
         self,
@@ -199,10 +240,12 @@ class ChatMSI(MSIFields, BaseChatModel):
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
         run = self._run(messages, stop, kwargs)
-        with contextlib.closing(run.texts()) as texts:
-            for text in texts:
-                yield ChatGenerationChunk(message=AIMessageChunk(content=text))
-        yield _last_chunk(run)
+        calls = 0
+        with contextlib.closing(run.pieces()) as pieces:
+            for piece in pieces:
+                yield ChatGenerationChunk(message=chunk_of(piece, calls))
+                calls += not isinstance(piece, str)
+        yield _last_chunk(run, called=calls > 0)
 
     async def _astream(
         self,
@@ -212,29 +255,32 @@ class ChatMSI(MSIFields, BaseChatModel):
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
         run = self._run(messages, stop, kwargs)
-        async with contextlib.aclosing(run.atexts()) as texts:
-            async for text in texts:
-                yield ChatGenerationChunk(message=AIMessageChunk(content=text))
-        yield _last_chunk(run)
+        calls = 0
+        async with contextlib.aclosing(run.apieces()) as pieces:
+            async for piece in pieces:
+                yield ChatGenerationChunk(message=chunk_of(piece, calls))
+                calls += not isinstance(piece, str)
+        yield _last_chunk(run, called=calls > 0)
 
 
-def _result(run: Run) -> ChatResult:
-    generation = run.generation
-    message = AIMessage(
-        content=generation.text,
-        response_metadata=metadata_of(generation, with_trace=run.fields.include_trace),
-        usage_metadata=usage_of(generation),
+def _result(run: Run, pieces: Sequence[Piece]) -> ChatResult:
+    called = any(not isinstance(piece, str) for piece in pieces)
+    message = message_of(
+        pieces, response_metadata=_metadata(run, called), usage_metadata=usage_of(run.generation)
     )
     return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def _last_chunk(run: Run) -> ChatGenerationChunk:
+def _last_chunk(run: Run, *, called: bool) -> ChatGenerationChunk:
     """All that is no text, once: chunks are merged by adding up what they carry."""
-    generation = run.generation
     message = AIMessageChunk(
         content="",
-        response_metadata=metadata_of(generation, with_trace=run.fields.include_trace),
-        usage_metadata=usage_of(generation),
+        response_metadata=_metadata(run, called),
+        usage_metadata=usage_of(run.generation),
         chunk_position="last",
     )
     return ChatGenerationChunk(message=message)
+
+
+def _metadata(run: Run, called: bool) -> dict[str, Any]:
+    return metadata_of(run.generation, with_trace=run.fields.include_trace, called=called)

@@ -50,13 +50,18 @@ def text_of(message: BaseMessage) -> str:
     Raises:
         PromptError: If it holds something that is not text.
     """
-    text = _text(message.content)
+    text = content_text(message.content)
     if isinstance(message, ToolMessage):
         return f"{message.name or 'The tool'} returned: {text}"
     return text
 
 
-def _text(content: str | Sequence[Any]) -> str:
+def content_text(content: str | Sequence[Any]) -> str:
+    """The text of a message's content.
+
+    Raises:
+        PromptError: If it holds something that is not text.
+    """
     if isinstance(content, str):
         return content
     return "".join(_block(block) for block in content)

@@ -47,23 +47,28 @@ def usage_of(generation: Generation) -> UsageMetadata:
     )
 
 
-def metadata_of(generation: Generation, *, with_trace: bool = False) -> dict[str, Any]:
+def metadata_of(
+    generation: Generation, *, with_trace: bool = False, called: bool = False
+) -> dict[str, Any]:
     """Plain JSON, for the last chunk or the whole message.
 
-    ``finish_reason`` is ``length`` at the token budget and ``stop`` otherwise, as elsewhere in
-    LangChain; ``ended_by`` tells ``eos`` from a ``stop`` string.
+    ``finish_reason`` is ``length`` at the token budget, ``tool_calls`` if there are any, and
+    ``stop`` otherwise, as elsewhere in LangChain; ``ended_by`` tells ``eos`` from a ``stop``
+    string.
 
     Args:
         generation: A finished answer.
         with_trace: Add every sentence with its paths, as ``trace``.
+        called: The answer calls tools.
     """
+    ended = "tool_calls" if called else "stop"
     trace, stats = generation.trace, generation.stats
     told = {"trace": generation.summary()} if with_trace else {}
     return {
         **told,
         "model_name": trace.model,
         "model_provider": PROVIDER,
-        "finish_reason": "length" if generation.finish_reason == "length" else "stop",
+        "finish_reason": "length" if generation.finish_reason == "length" else ended,
         "ended_by": generation.finish_reason,
         "seed": generation.seed,
         "paths": trace.config.k,

@@ -21,8 +21,9 @@ from msi_engine import DecodeConfig, Engine, Evidence, Generation
 from msi_engine.errors import DecodeError
 from msi_engine.events import Committed, Event
 from msi_engine.model import Progress
-from msi_engine.prompt import Prompt, encode_prompt
+from msi_engine.prompt import Prompt, encode_prompt, why_no_tools
 from msi_engine.service import ENGINE_THREAD
+from msi_engine.toolcalls import Piece, Reader, TextReader
 from msi_engine.trace import Trace
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ class Run:
         is_brought: Whether the evidence came along with a tool's answer: then it does without
             effect where no embedder is installed.
         engine_options: What else `Engine.stream` is given.
+        make_reader: From the model's tokenizer to what reads the answer; None for plain text.
     """
 
     prompt: Prompt
@@ -48,6 +50,8 @@ class Run:
     evidence: tuple[Evidence, ...] = ()
     is_brought: bool = False
     engine_options: Mapping[str, Any] = field(default_factory=dict)
+    make_reader: Callable[[Any], Reader] | None = None
+    _reader: Reader = field(default_factory=TextReader)
     _trace: Trace | None = None
     _begun: float = field(default_factory=time.monotonic)
 
@@ -72,6 +76,22 @@ class Run:
                 async for event in events:
                     if text := self._take(event):
                         yield text
+
+    def pieces(self) -> Generator[Piece]:
+        """`texts`, with the calls of tools told apart."""
+        with contextlib.closing(self.texts()) as texts:
+            for text in texts:
+                yield from self._reader.push(text)
+        yield from self._reader.finish(cut=self.generation.finish_reason != "eos")
+
+    async def apieces(self) -> AsyncGenerator[Piece]:
+        """`pieces` for an event loop."""
+        async with contextlib.aclosing(self.atexts()) as texts:
+            async for text in texts:
+                for piece in self._reader.push(text):
+                    yield piece
+        for piece in self._reader.finish(cut=self.generation.finish_reason != "eos"):
+            yield piece
 
     @property
     def generation(self) -> Generation:
@@ -104,6 +124,8 @@ class Run:
         if embedder is not None and config.scorers:
             embedder = find_embedder(embedder)
         self._trace = Trace(engine.model_name, config)
+        if self.make_reader is not None and why_no_tools(engine.tokenizer) is None:
+            self._reader = self.make_reader(engine.tokenizer)
         return engine, {
             "config": config,
             "scorer_factories": {n: as_factory(s) for n, s in fields.custom_scorers.items()},

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,66 @@ class BrokenToolCall:
 
 Piece = str | ToolCall | BrokenToolCall
 
+_CUT = "the call cannot be read: the answer was cut off within it; raise max_tokens"
+
+
+class Reader(Protocol):
+    """Reads one answer, piece by piece."""
+
+    def push(self, text: str) -> Iterable[Piece]:
+        """Take more of the answer, and tell what is certain."""
+        ...
+
+    def finish(self, *, cut: bool = False) -> Iterable[Piece]:
+        """The answer is over: tell the rest.
+
+        Args:
+            cut: It ended before the model was ready, at the token budget or a stop string.
+        """
+        ...
+
+
+class TextReader:
+    """A `Reader` of answers without calls."""
+
+    def push(self, text: str) -> list[Piece]:
+        """The text itself."""
+        return [text]
+
+    def finish(self, *, cut: bool = False) -> list[Piece]:
+        """Nothing."""
+        return []
+
+
+class ForcedReader:
+    """A `Reader` of answers that are nothing but a call, as JSON and without marks.
+
+    That is what a constraint makes of an answer that has to be a call.
+
+    Args:
+        tokenizer: mlx-lm's ``TokenizerWrapper``.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._start: str = tokenizer.tool_call_start or ""
+        self._text = ""
+
+    def push(self, text: str) -> list[Piece]:
+        """Nothing: a call is told when it is whole."""
+        self._text += text
+        return []
+
+    def finish(self, *, cut: bool = False) -> list[Piece]:
+        """The call."""
+        try:
+            return [_call(json.loads(self._text))]
+        except ValueError as error:
+            reason = _CUT if cut else f"the call cannot be read: {error}"
+            return [BrokenToolCall(_new_id(), f"{self._start}{self._text}", reason)]
+
 
 class ToolReader:
-    """Reads one answer, piece by piece.
+    """A `Reader` of answers in which the model is free to call tools.
 
     Text goes through at once, except for what may be the beginning of a mark, and white space,
     which is kept back until it is clear that it does not merely surround a call. What a model
@@ -87,8 +144,7 @@ class ToolReader:
         if self._read != self._read_call:
             yield from filter(None, [rest.lstrip() if self._after_call else rest])
         elif cut:
-            reason = "the answer was cut off within it; raise max_tokens"
-            yield self._broken(rest, f"the call cannot be read: {reason}")
+            yield self._broken(rest, _CUT)
         else:
             yield from self._calls(rest)
 

@@ -13,6 +13,10 @@ class TestUnit(ChatModelUnitTests):
         return ChatMSI
 
     @property
+    def has_tool_calling(self):
+        return False  # the embedded model's chat template has no tools
+
+    @property
     def chat_model_params(self):
         return {"model": "embedded"}
 
@@ -23,6 +27,10 @@ class TestIntegration(ChatModelIntegrationTests):
     @property
     def chat_model_class(self):
         return ChatMSI
+
+    @property
+    def has_tool_calling(self):
+        return False  # the embedded model's chat template has no tools
 
     @property
     def chat_model_params(self):
