@@ -26,8 +26,9 @@ from msi_engine.text import Vocabulary
 from msi_engine.trace import Trace
 
 if TYPE_CHECKING:
+    from msi_engine.pair import Pair
     from msi_engine.prompt import Prompt
-    from msi_engine.runner import LogitsProcessor
+    from msi_engine.stepping import LogitsProcessor
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +85,19 @@ class Engine:
 
     Args:
         loaded: The model.
+        trust_remote_code: Let the Python code of a target run, as the model's own was let.
     """
 
     _shared: ClassVar[dict[tuple[Path, bool], Engine]] = {}
 
-    def __init__(self, loaded: LoadedModel) -> None:
+    def __init__(self, loaded: LoadedModel, *, trust_remote_code: bool = False) -> None:
         from msi_engine.prefix import PrefixKeeper  # after the backend is prepared: imports MLX
 
         self._loaded = loaded
         self._vocabulary = Vocabulary(loaded.tokenizer, loaded.eos_token_ids)
         self._keeper = PrefixKeeper(loaded.model)
+        self._trust_remote_code = trust_remote_code
+        self._pair: tuple[tuple[str | None, str], Pair] | None = None
 
     @classmethod
     def load(
@@ -122,10 +126,25 @@ class Engine:
                 tell = ENGINE_THREAD.while_wanted(on_progress or ignore_progress)
                 loaded = load_model(name, tell, trust_remote_code=trust_remote_code)
                 path = loaded.path
-                cls._shared.setdefault((path, trust_remote_code), cls(loaded))
+                engine = cls(loaded, trust_remote_code=trust_remote_code)
+                cls._shared.setdefault((path, trust_remote_code), engine)
             return cls._shared[path, trust_remote_code]
 
         return ENGINE_THREAD.call(load)
+
+    def prepare(self, config: DecodeConfig, on_progress: OnProgress | None = None) -> None:
+        """Load what a generation with these options needs beside the model: its target.
+
+        Generating does that by itself; this is for those who want to see its progress.
+
+        Raises:
+            ModelError: If there is no target, or it does not fit the model.
+            DownloadError: If it has to be fetched and cannot be.
+        """
+        if config.refine == "off":
+            return
+        tell = ENGINE_THREAD.while_wanted(on_progress or ignore_progress)
+        ENGINE_THREAD.call(lambda: self._paired(config, tell))
 
     @property
     def model_name(self) -> str:
@@ -274,9 +293,28 @@ class Engine:
                 signals.embedder,
                 constraint,
             )
-            return Session(self._loaded, self._words(prompt), self._keeper, request).events()
+            words = self._words(prompt)
+            if config.refine == "off":
+                return Session(self._loaded, words, self._keeper, request).events()
+            pair = self._paired(config, ignore_progress)
+            return Session(pair.draft, words, pair.keeper, request, pair.target).events()
 
         return events
+
+    def _paired(self, config: DecodeConfig, tell: OnProgress) -> Pair:
+        """Draft and target, in memory from the first time they are asked for. Engine thread only.
+
+        A target that is no longer asked for makes room for the next.
+        """
+        from msi_engine.pair import load_pair
+
+        key = (config.target, config.target_residency)
+        if self._pair is None or self._pair[0] != key:
+            self._pair = None
+            trust = self._trust_remote_code
+            pair = load_pair(self._loaded, self._keeper, config, tell, trust_remote_code=trust)
+            self._pair = (key, pair)
+        return self._pair[1]
 
     def _words(self, prompt: Prompt) -> Vocabulary:
         """The vocabulary that an answer is written in."""

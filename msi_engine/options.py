@@ -8,7 +8,8 @@ from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
 from msi_engine.config import DecodeConfig
 from msi_engine.errors import ConfigError
-from msi_engine.runner import LogitsProcessor, Sampler
+from msi_engine.runner import Sampler
+from msi_engine.stepping import LogitsProcessor
 
 
 def fit_to_vocabulary(config: DecodeConfig, size: int) -> DecodeConfig:

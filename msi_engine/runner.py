@@ -6,6 +6,7 @@ as mlx-lm does: the next token is sampled on the device and fed before Python ha
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -15,11 +16,25 @@ import numpy as np
 
 from msi_engine.cache import SharedPrefixCache
 from msi_engine.errors import CacheError, DecodeError
-from msi_engine.feed import BRANCH, Branch, CacheOp, Drop, Feed, Fork, Merge, Park, Turn
+from msi_engine.feed import (
+    BRANCH,
+    Accept,
+    Branch,
+    CacheOp,
+    Drop,
+    Feed,
+    Fork,
+    Merge,
+    Park,
+    Reject,
+    Sweep,
+    Turn,
+)
 from msi_engine.sampling import NextToken, processed_max
+from msi_engine.stepping import LogitsProcessor, process, to_numpy
+from msi_engine.sweeper import Sweeper
 
 Sampler = Callable[[mx.array], mx.array]
-LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
 
 _CLEAR_EVERY = 256  # passes between releases of MLX's buffer cache, as in mlx-lm
 
@@ -32,6 +47,12 @@ class Runner:
         processors: mlx-lm logits processors ``(tokens (n,), logits (1, V)) -> (1, V)``. They must
             be functions of their arguments: each path calls them with its own tokens.
         history: The decoder's `history`: token ids of a path, for the processors.
+        sweeper: Runs the target, where there is one.
+
+    Attributes:
+        peak_bytes: Most bytes that the caches have held.
+        draft_s: Seconds in passes of the model, those of the target not counted.
+        sweep_s: Seconds in sweeps of the target.
     """
 
     def __init__(
@@ -39,8 +60,12 @@ class Runner:
         cache: SharedPrefixCache,
         processors: Sequence[LogitsProcessor],
         history: Callable[[int | None], list[int]],
+        sweeper: Sweeper | None = None,
     ) -> None:
+        self.draft_s = 0.0
+        self.sweep_s = 0.0
         self._cache = cache
+        self._sweeper = sweeper
         self._processors = list(processors)
         self._history = history
         self._branch: int | None = None
@@ -56,8 +81,15 @@ class Runner:
         self._passes += 1
         if self._passes % _CLEAR_EVERY == 0:
             mx.clear_cache()
-        rows = self._forward(turn.feed)
-        self.peak_bytes = max(self.peak_bytes, self._cache.nbytes)
+        start = time.perf_counter()
+        if isinstance(turn.feed, Sweep):
+            rows = self._target.sweep(turn.feed.rows)
+            self.sweep_s += time.perf_counter() - start
+        else:
+            rows = self._forward(turn.feed)
+            self.draft_s += time.perf_counter() - start
+        held = self._cache.nbytes + (0 if self._sweeper is None else self._sweeper.nbytes)
+        self.peak_bytes = max(self.peak_bytes, held)
         return rows
 
     def root(self, token: int) -> NextToken:
@@ -72,10 +104,18 @@ class Runner:
                 self._cache.park(path)
             case Drop(path):
                 self._cache.drop(path)
-            case Merge(path):
-                self._cache.collapse(self._branch if path == BRANCH else path)  # type: ignore[arg-type]
+            case Merge(path, length):
+                self._cache.collapse(self._branch if path == BRANCH else path, length)  # type: ignore[arg-type]
             case Branch():
                 self._branch = self._cache.branch()
+            case Accept() | Reject():
+                self._target.settle(op)
+
+    @property
+    def _target(self) -> Sweeper:
+        if self._sweeper is None:
+            raise DecodeError("a sweep was asked for and there is no target; this is a bug")
+        return self._sweeper
 
     def _forward(self, feed: Feed) -> list[NextToken]:
         logits = self._cache.forward(mx.array(feed.tokens))
@@ -88,7 +128,7 @@ class Runner:
             return [NextToken(row) for row in to_numpy(logits)]
         return self._processed(logits, [self._history(path) for path in paths])
 
-    def _positions(self, logits: mx.array, path: int) -> list[NextToken]:
+    def _positions(self, logits: mx.array, path: int | None) -> list[NextToken]:
         """Logits after each token of one row, each processed as if it were the last."""
         if not self._processors:
             return [NextToken(row) for row in to_numpy(logits)]
@@ -182,26 +222,3 @@ class _Sampled(NextToken):
                 "the logits after processing leave no token to draw; check the logits processors"
             )
         return token
-
-
-def process(processors: Sequence[LogitsProcessor], tokens: mx.array, logits: mx.array) -> mx.array:
-    """Run mlx-lm logits processors over logits ``(1, V)`` that nobody else holds.
-
-    Raises:
-        DecodeError: If one of them does not return logits of that shape.
-    """
-    for processor in processors:
-        processed = processor(tokens, logits)
-        if not isinstance(processed, mx.array) or processed.shape != logits.shape:
-            got = getattr(processed, "shape", type(processed).__name__)
-            raise DecodeError(
-                f"a logits processor must return logits of shape {logits.shape}, got {got}"
-            )
-        logits = processed
-    return logits
-
-
-def to_numpy(logits: mx.array) -> np.ndarray:
-    """A float32 copy that NumPy owns."""
-    copy: np.ndarray = np.array(logits.astype(mx.float32))
-    return copy

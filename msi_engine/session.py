@@ -17,21 +17,24 @@ from msi_engine.collapse import chrf_similarity
 from msi_engine.config import DecodeConfig
 from msi_engine.decoder import Decoder
 from msi_engine.errors import MSIError, PromptError, ScorerError
-from msi_engine.events import Event, Prefilled
+from msi_engine.events import Event, Prefilled, Stats
 from msi_engine.evidence import Embedder, Evidence
 from msi_engine.grammar import JsonSchema
 from msi_engine.grammar.processor import GrammarProcessor
 from msi_engine.model import LoadedModel
 from msi_engine.options import fit_to_vocabulary, penalties, sampler
+from msi_engine.pair import Target
 from msi_engine.panel import ScorerPanel
 from msi_engine.passages import evidence_of
 from msi_engine.plugins import find_scorers, load_boundaries
 from msi_engine.prefix import PrefixKeeper
 from msi_engine.prompt import EncodedPrompt, Prompt, encode_prompt, last_question
-from msi_engine.runner import LogitsProcessor, Runner, SingleRunner
+from msi_engine.runner import Runner, SingleRunner
 from msi_engine.sampling import Proposal
 from msi_engine.scorer import ScoreContext, ScorerFactory
 from msi_engine.similarity import cosine_similarity
+from msi_engine.stepping import LogitsProcessor
+from msi_engine.sweeper import Sweeper
 from msi_engine.text import Vocabulary
 
 
@@ -66,11 +69,18 @@ class Session:
         vocabulary: Of that tokenizer.
         keeper: Where the cache comes from and goes to.
         request: What is asked for.
+        target: What checks the model's tokens, where the options ask for it.
     """
 
     def __init__(
-        self, loaded: LoadedModel, vocabulary: Vocabulary, keeper: PrefixKeeper, request: Request
+        self,
+        loaded: LoadedModel,
+        vocabulary: Vocabulary,
+        keeper: PrefixKeeper,
+        request: Request,
+        target: Target | None = None,
     ) -> None:
+        self._target = target
         self._loaded = loaded
         self._vocabulary = vocabulary
         self._keeper = keeper
@@ -92,7 +102,14 @@ class Session:
         decoder = self._decoder(prompt, config)
         cache, reused = self._keeper.take(prompt.tokens, config)
         yield from self._prefill(cache, prompt, reused, config)
-        runner = self._runner(cache, processors, decoder, config)
+        sweeper = None
+        if self._target is not None:
+            target_cache, seen = self._target.keeper.take(prompt.tokens, config)
+            yield from self._prefill(target_cache, prompt, seen, config)
+            sweeper = Sweeper(
+                target_cache, processors, lambda: decoder.history(None), config.prefill_step_size
+            )
+        runner = self._runner(cache, processors, decoder, config, sweeper)
         turn = decoder.start(runner.root(prompt.tokens[-1]))
         decoder.stats.prefilled_tokens = len(prompt.tokens) - reused
         decoder.stats.prompt_s = time.perf_counter() - start
@@ -101,6 +118,9 @@ class Session:
             turn = decoder.advance(runner.run(turn))
         runner.run(turn)
         self._keeper.keep(cache, decoder.history(None), config)
+        if self._target is not None and sweeper is not None:
+            self._target.keeper.keep(target_cache, decoder.history(None), config)
+            self._account(decoder.stats, runner, self._target, sweeper)
         decoder.stats.decode_s = time.perf_counter() - start - decoder.stats.prompt_s
         decoder.stats.peak_cache_bytes = runner.peak_bytes
         yield from turn.events
@@ -183,13 +203,27 @@ class Session:
         processors: list[LogitsProcessor],
         decoder: Decoder,
         config: DecodeConfig,
+        sweeper: Sweeper | None,
     ) -> Runner:
         common: tuple[Any, ...] = (cache, processors, decoder.history)
-        if config.k > 1:
-            return Runner(*common)
+        if config.k > 1 or sweeper is not None:
+            return Runner(*common, sweeper=sweeper)
         mx.random.seed(decoder.seed)  # the engine thread's own state, nobody else's
         draw = sampler(config, self._xtc_special_tokens)
         return SingleRunner(*common, sampler=draw, max_tokens=config.max_tokens)
+
+    def _account(self, stats: Stats, runner: Runner, target: Target, sweeper: Sweeper) -> None:
+        """What the passes of both models have cost."""
+        cost = stats.refinement
+        if cost is None:
+            return
+        cost.target_kind = target.model.kind
+        cost.draft_s, cost.sweep_s = runner.draft_s, runner.sweep_s
+        cost.draft_bytes = (stats.forward_passes + 1) * target.draft_bytes
+        cost.target_bytes = sweeper.passes * target.model.bytes_per_sweep
+        cost.plain_bytes_per_token = target.model.bytes_per_sweep
+        read = cost.draft_bytes + cost.target_bytes
+        cost.bytes_per_token = read / max(stats.output_tokens, 1)
 
     @cached_property
     def _xtc_special_tokens(self) -> list[int]:

@@ -248,6 +248,10 @@ class SharedPrefixCache:
         self._fork = None
         self.evaluate()
 
+    def abandon(self) -> None:
+        """Forget all paths and be linear again; the prefix is as it was before the fork."""
+        self._fork = None
+
     @property
     def is_intact(self) -> bool:
         """False once a pass over the prefix has broken off half-way; the cache is then useless."""

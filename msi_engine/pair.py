@@ -1,0 +1,93 @@
+"""A pair at work: the model that drafts, the target that checks, and what each remembers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msi_engine.config import DecodeConfig
+from msi_engine.model import LoadedModel, OnProgress, TargetModel, load_model, load_target, resolve
+from msi_engine.model.pairs import check_pair
+from msi_engine.model.tensors import logical_nbytes
+from msi_engine.prefix import PrefixKeeper
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What checks.
+
+    Attributes:
+        model: The model of higher precision.
+        keeper: Keeps its cache between generations.
+        draft_bytes: Bytes of weights that one pass of the draft reads, at their stored size.
+    """
+
+    model: TargetModel
+    keeper: PrefixKeeper
+    draft_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Draft and target, in memory.
+
+    Attributes:
+        draft: What writes.
+        keeper: Keeps the draft's cache between generations.
+        target: What checks.
+    """
+
+    draft: LoadedModel
+    keeper: PrefixKeeper
+    target: Target
+
+
+def load_pair(
+    held: LoadedModel,
+    keeper: PrefixKeeper,
+    config: DecodeConfig,
+    on_progress: OnProgress,
+    *,
+    trust_remote_code: bool = False,
+) -> Pair:
+    """The pair of a model that is in memory; weights that are there already are used again.
+
+    Args:
+        held: The model that plain decoding uses: a lone model, or either part of a pair.
+        keeper: Its keeper.
+        config: Names the target and says where its weights stay.
+        on_progress: Told of what takes long.
+        trust_remote_code: Let the models' own Python code run.
+
+    Raises:
+        ModelError: If there is no target, or it does not fit the draft.
+    """
+    draft, draft_keeper = held, keeper
+    if resolve(held.name).draft not in (None, held.path):
+        draft = load_model(
+            held.name, on_progress, part="draft", trust_remote_code=trust_remote_code
+        )
+        draft_keeper = PrefixKeeper(draft.model)
+    model = None if draft is held else _held_target(draft, held, config)
+    if model is not None:
+        return Pair(draft, draft_keeper, Target(model, keeper, logical_nbytes(draft.path)))
+    model = load_target(
+        draft,
+        name=config.target,
+        residency=config.target_residency,
+        on_progress=on_progress,
+        trust_remote_code=trust_remote_code,
+    )
+    target_keeper = PrefixKeeper(model.model)
+    return Pair(draft, draft_keeper, Target(model, target_keeper, logical_nbytes(draft.path)))
+
+
+def _held_target(draft: LoadedModel, held: LoadedModel, config: DecodeConfig) -> TargetModel | None:
+    """The model in memory as the target, if it is the one that is wanted."""
+    if config.target is not None or config.target_residency == "stream":
+        return None
+    if resolve(held.name).target != held.path:
+        return None
+    check_pair(draft.path, held.path)
+    return TargetModel(
+        held.model, "resident", held.name, held.path, logical_nbytes(held.path), held.nbytes
+    )
