@@ -8,14 +8,16 @@ import click
 from llm.parts import StreamEvent
 
 from llm_msi.progress import Notice
+from llm_msi.schema import is_whole
 from llm_msi.trace import collapse_lines
-from msi_engine.events import Collapsed, Committed, Event, Prefilled, Spawned, Stats
+from msi_engine.events import Collapsed, Committed, Event, Finished, Prefilled, Spawned, Stats
 from msi_engine.trace import Trace
 
 if TYPE_CHECKING:
     import llm
 
     from llm_msi.grounding import Grounding
+    from msi_engine import JsonSchema
 
 
 _TOLD: set[str] = set()  # notes that are not repeated in a chat
@@ -27,11 +29,20 @@ class Answer:
     Args:
         model_name: The engine's name of the model.
         grounding: Options in force, evidence and citations.
+        constraint: What the answer is held to, if anything.
         show_paths: Whether the collapses go to the reasoning channel.
     """
 
-    def __init__(self, model_name: str, grounding: Grounding, *, show_paths: bool = False) -> None:
+    def __init__(
+        self,
+        model_name: str,
+        grounding: Grounding,
+        constraint: JsonSchema | None = None,
+        *,
+        show_paths: bool = False,
+    ) -> None:
         config = grounding.config
+        self._constraint = constraint
         self._config = config
         self._grounding = grounding
         self._show_paths = show_paths
@@ -92,19 +103,34 @@ class Answer:
         if self._grounding.note is not None and self._grounding.note not in _TOLD:
             _TOLD.add(self._grounding.note)
             announce(self._grounding.note)
-        if finished.reason == "length":
-            announce(cut_off(self._config.max_tokens, stats))
+        self._report_end(finished)
+
+    def _report_end(self, finished: Finished) -> None:
+        """Say what ended the answer before its end. JSON that is whole has not been cut off."""
+        broken = self._constraint is not None and not is_whole(self._trace.text)
+        before = ", before its JSON was complete" if broken else ""
+        if finished.reason == "length" and (broken or self._constraint is None):
+            announce(cut_off(self._config.max_tokens, finished.stats, before))
+        elif finished.reason == "stop" and broken:
+            announce(f"The answer ended at a stop string{before}; leave `stop` out")
 
 
-def cut_off(max_tokens: int, stats: Stats) -> str:
-    """What ended an answer before its end: the option, or the model's context."""
+def cut_off(max_tokens: int, stats: Stats, before: str = "") -> str:
+    """What ended an answer before its end: the option, or the model's context.
+
+    Args:
+        max_tokens: The option.
+        stats: Of the answer.
+        before: What had not come yet, with a comma before it.
+    """
     if stats.output_tokens < max_tokens:
         return (
             f"The answer was cut off where prompt and answer ({stats.prompt_tokens} and "
-            f"{stats.output_tokens} tokens) fill what the model can read; shorten the prompt"
+            f"{stats.output_tokens} tokens) fill what the model can read{before}; "
+            "shorten the prompt"
         )
     return (
-        f"The answer was cut off at max_tokens = {max_tokens}; "
+        f"The answer was cut off at max_tokens = {max_tokens}{before}; "
         f"raise it with -o max_tokens {2 * max_tokens}"
     )
 

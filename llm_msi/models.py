@@ -15,7 +15,7 @@ from llm_msi.messages import ATTACHMENT_TYPES, chat_messages
 if TYPE_CHECKING:
     from llm_msi.grounding import Grounding
     from llm_msi.options import MSIOptions
-    from msi_engine import Engine
+    from msi_engine import Engine, JsonSchema
 
 
 class _LazyOptions:
@@ -31,6 +31,7 @@ class _Shared:
     """What the sync and the async model have in common."""
 
     can_stream = True
+    supports_schema = True
     attachment_types: set[str] | frozenset[str] = ATTACHMENT_TYPES
     Options: Any = _LazyOptions()
 
@@ -41,15 +42,17 @@ class _Shared:
     def __str__(self) -> str:
         return f"MSI: {self.model_id}"
 
-    def _prepare(self, prompt: llm.Prompt) -> tuple[Engine, Grounding]:
-        """Everything that can go wrong before the first token: options, documents, model."""
+    def _prepare(self, prompt: llm.Prompt) -> tuple[Engine, Grounding, JsonSchema | None]:
+        """All that can go wrong before the first token: options, schema, documents, model."""
         from llm_msi.grounding import ground
         from llm_msi.loading import load_engine
         from llm_msi.options import decode_config
+        from llm_msi.schema import constraint_of
 
         config = decode_config(prompt.options)
+        constraint = constraint_of(prompt)
         grounding = ground(prompt, config, chat_messages(prompt.messages))
-        return load_engine(self.alias), grounding
+        return load_engine(self.alias), grounding, constraint
 
 
 class MSI(_Shared, llm.Model):
@@ -72,9 +75,11 @@ class MSI(_Shared, llm.Model):
         from llm_msi.options import wants_trace
 
         with translated():
-            engine, given = self._prepare(prompt)
-            answer = Answer(engine.model_name, given, show_paths=wants_trace(prompt.options))
-            running = engine.stream(given.messages, given.config, **given.signals())
+            engine, given, constraint = self._prepare(prompt)
+            shows = wants_trace(prompt.options)
+            answer = Answer(engine.model_name, given, constraint, show_paths=shows)
+            told = {**given.signals(), "constraint": constraint}
+            running = engine.stream(given.messages, given.config, **told)
             with answer.waiting(), closing(running) as events:
                 for event in events:
                     yield from answer.take(event)
@@ -101,9 +106,11 @@ class AsyncMSI(_Shared, llm.AsyncModel):
         from llm_msi.options import wants_trace
 
         with translated():
-            engine, given = await asyncio.to_thread(self._prepare, prompt)
-            answer = Answer(engine.model_name, given, show_paths=wants_trace(prompt.options))
-            running = engine.astream(given.messages, given.config, **given.signals())
+            engine, given, constraint = await asyncio.to_thread(self._prepare, prompt)
+            shows = wants_trace(prompt.options)
+            answer = Answer(engine.model_name, given, constraint, show_paths=shows)
+            told = {**given.signals(), "constraint": constraint}
+            running = engine.astream(given.messages, given.config, **told)
             async with aclosing(running) as events:
                 with answer.waiting():
                     async for event in events:
