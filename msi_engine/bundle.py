@@ -75,6 +75,13 @@ class Bundle:
         """Paths that share the credence: live and waiting, by index."""
         return [p for p in self.paths if p.status is not PathStatus.DROPPED]
 
+    def prepare(self) -> None:
+        """Let scorers begin with the texts that are due once the model has run its pass."""
+        if self._panel.prepares and (
+            self.waiting or len(self._unsettled) + 1 >= self.config.score_every
+        ):
+            self._panel.prepare_pending(self.counted, *self._texts)
+
     def record_step(self, number: int) -> list[Stepped]:
         """Note that every live path has its token ``number``; settle if anything depends on it.
 

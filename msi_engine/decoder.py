@@ -202,6 +202,7 @@ class Decoder:
             self._events += self._outlet.offer(self.text + counted[0].text)
         if not live:
             return self._settle()
+        self._bundle.prepare()
         self._tails.follow(self._bundle.paths)
         self._then = self._step
         return Feed(

@@ -213,7 +213,7 @@ class Stats:
         entropy: Credence entropy at every step, nats.
         peak_cache_bytes: Most bytes that the key-value cache held.
         scorer_calls: Calls of each scorer.
-        scorer_s: Seconds in each scorer.
+        scorer_s: Seconds that the generation waited for each scorer.
         decided: Collapses that each scorer decided. One that decided none did nothing.
         prompt_s: Seconds until the first token was drawn.
         decode_s: Seconds from then on.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from msi_engine.errors import ScorerError
 from msi_engine.path import PathState, PathStatus, PathView
-from msi_engine.scorer import Scorer
+from msi_engine.scorer import PreparingScorer, Scorer
 
 _MOST = 1e100  # nats of one signal; sums of more would not be finite
 
@@ -25,11 +25,16 @@ class ScorerPanel:
 
     Attributes:
         calls: Calls of each scorer.
-        seconds: Seconds spent in each scorer.
+        seconds: Seconds that the generation waited for each scorer.
     """
 
     def __init__(self, scorers: Mapping[str, tuple[Scorer, float]]) -> None:
         self._scorers = dict(scorers)
+        self._preparing = {
+            name: scorer
+            for name, (scorer, _) in scorers.items()
+            if isinstance(scorer, PreparingScorer)
+        }
         self.calls = dict.fromkeys(self._scorers, 0)
         self.seconds = dict.fromkeys(self._scorers, 0.0)
 
@@ -47,6 +52,27 @@ class ScorerPanel:
         signals = [s - weight * v for s, v in zip(path.signals, scores, strict=True)]
         return dataclasses.replace(path, signals=signals)
 
+    @property
+    def prepares(self) -> bool:
+        """Whether a scorer wants to know of texts before the model's pass."""
+        return bool(self._preparing)
+
+    def prepare_pending(self, paths: Sequence[PathState], prompt: str, committed: str) -> None:
+        """Tell scorers what `score_pending` would ask them now.
+
+        Raises:
+            ScorerError: If a scorer raises.
+        """
+        views = [
+            _view(path, n + 1, prompt, committed, _others(path, n + 1, paths))
+            for path, n in _unscored(paths)
+        ]
+        for name, scorer in self._preparing.items() if views else ():
+            try:
+                scorer.prepare(views)
+            except Exception as error:
+                raise ScorerError(name, f"raised {type(error).__name__}: {error}") from error
+
     def score_pending(self, paths: Sequence[PathState], prompt: str, committed: str) -> None:
         """Bring the signals of every path up to its last token.
 
@@ -58,7 +84,7 @@ class ScorerPanel:
         Raises:
             ScorerError: If a scorer raises, or does not return one finite number per text.
         """
-        pending = [(path, n) for path in paths for n in range(len(path.signals), len(path))]
+        pending = _unscored(paths)
         if not pending:
             return
         totals = [0.0] * len(pending)
@@ -90,6 +116,11 @@ class ScorerPanel:
             if not abs(weight * value) < _MOST:
                 raise ScorerError(name, f"returned {value} for {view.segment[-40:]!r}")
         return values
+
+
+def _unscored(paths: Sequence[PathState]) -> list[tuple[PathState, int]]:
+    """Each token without a signal, as its path and its place."""
+    return [(path, n) for path in paths for n in range(len(path.signals), len(path))]
 
 
 def _others(path: PathState, n: int, paths: Sequence[PathState]) -> tuple[str, ...]:

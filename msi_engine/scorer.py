@@ -54,4 +54,18 @@ class Scorer(Protocol):
         ...
 
 
+@runtime_checkable
+class PreparingScorer(Scorer, Protocol):
+    """A scorer that can work while the model does."""
+
+    def prepare(self, paths: Sequence[PathView]) -> None:
+        """Begin to judge texts that `score` will be asked about after the model's pass.
+
+        Called before the pass, which it must not hold up: what takes time belongs on another
+        thread, and `score` waits for it. Some of the texts may never be asked about. ``finished``
+        and ``others`` may be different then.
+        """
+        ...
+
+
 ScorerFactory = Callable[[ScoreContext], Scorer]

@@ -50,7 +50,12 @@ class CrossEncoderJudge:
     Args:
         model: A sentence-transformers ``CrossEncoder``.
         label: Place of the label, None for a model of one score.
+
+    Attributes:
+        works_apart: It may be called on another thread while a model decodes.
     """
+
+    works_apart = True
 
     def __init__(self, model: Any, label: int | None) -> None:
         self._model = model

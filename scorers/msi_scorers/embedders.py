@@ -65,9 +65,15 @@ class SentenceTransformerEmbedder:
         name: Name of the model or path of its folder.
         label: How it is called if that is not ``name``.
 
+    Attributes:
+        works_apart: It may be called on another thread, one at a time, while a model decodes. Not
+            so an embedder of whom nothing is known: it might wait for that very model.
+
     Raises:
         ConfigError: If it cannot be loaded.
     """
+
+    works_apart = True
 
     def __init__(self, name: str, label: str | None = None) -> None:
         if importlib.util.find_spec("sentence_transformers") is None:

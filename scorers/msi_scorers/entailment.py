@@ -7,11 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
-from msi_engine import Evidence, PathView, ScoreContext
+from msi_engine import Evidence, ScoreContext
 from msi_scorers.cross_encoder import find_cross_encoder
 from msi_scorers.entailment_options import EntailmentOptions
-from msi_scorers.passages import chunk_texts, judged_text, says_something
-from msi_scorers.remembered import RememberedScores
+from msi_scorers.passages import chunk_texts
+from msi_scorers.text_scorer import TextScorer
 
 
 class Judge(Protocol):
@@ -22,7 +22,7 @@ class Judge(Protocol):
         ...
 
 
-class EntailmentScorer:
+class EntailmentScorer(TextScorer):
     """Judges a text by whether one of the chunks entails it.
 
     phi = max over i of P(entailment | chunk_i, text)
@@ -47,10 +47,10 @@ class EntailmentScorer:
     def __init__(
         self, options: EntailmentOptions, evidence: Sequence[Evidence], judge: Judge
     ) -> None:
-        self.options = options
+        works_apart = getattr(judge, "works_apart", False)
+        super().__init__(options, self._best, works_apart=works_apart)
         self._judge = judge
         self._chunks = chunk_texts(options, evidence)
-        self._scores = RememberedScores(self._best)
 
     @classmethod
     def of(cls, context: ScoreContext) -> EntailmentScorer:
@@ -61,13 +61,6 @@ class EntailmentScorer:
         """
         options = EntailmentOptions(**context.options)
         return cls(options, context.evidence, find_cross_encoder(options.model, options.label))
-
-    def score(self, paths: Sequence[PathView]) -> list[float]:
-        """See `msi_engine.Scorer`."""
-        texts = [judged_text(self.options, path) for path in paths]
-        said = [text for text in texts if says_something(text)]
-        scores = dict(zip(said, self._scores.of(said), strict=True))
-        return [scores.get(text, 0.0) for text in texts]
 
     def _best(self, texts: list[str]) -> list[float]:
         pairs = [(chunk, text) for text in texts for chunk in self._chunks]

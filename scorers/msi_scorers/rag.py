@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from msi_engine import PathView, ScoreContext
+from msi_engine import ScoreContext
 from msi_engine.evidence import Embedder, Evidence
 from msi_engine.vectors import unit, unit_vectors
 from msi_scorers.embedders import find_embedder
-from msi_scorers.passages import chunk_texts, judged_text, says_something
+from msi_scorers.passages import chunk_texts
 from msi_scorers.rag_options import RagOptions
-from msi_scorers.remembered import RememberedScores
+from msi_scorers.text_scorer import TextScorer
 
 
-class RagScorer:
+class RagScorer(TextScorer):
     """Judges a text by its cosines with the chunks of the evidence.
 
     c_i = cos(e(text), e(chunk_i))
@@ -29,7 +29,8 @@ class RagScorer:
     adds nothing and takes nothing away. Where that says nothing either, phi is 0.
 
     All pending texts go to the embedder in one call, each text once, and none that was there
-    before: neither a text that two paths share nor one of an earlier step.
+    before: neither a text that two paths share nor one of an earlier step. An embedder that
+    `works_apart` embeds them on a thread of its own while the model runs.
 
     Example:
         Of cosines 0.8 and 0.2, max is 0.8 and the mean 0.5. With temperature 0.1 softmax weighs
@@ -44,10 +45,11 @@ class RagScorer:
     def __init__(
         self, options: RagOptions, evidence: Sequence[Evidence], embedder: Embedder
     ) -> None:
-        self.options = options
+        works_apart = getattr(embedder, "works_apart", False)
+        super().__init__(options, self._nearness, works_apart=works_apart)
+        self._pooling = options
         self._embedder = embedder
         self._chunks = self._vectors(evidence)
-        self._scores = RememberedScores(self._nearness)
 
     @classmethod
     def of(cls, context: ScoreContext) -> RagScorer:
@@ -62,13 +64,6 @@ class RagScorer:
         evidence = [replace(passage, vector=None) for passage in context.evidence]
         return cls(options, evidence, find_embedder(options.embedder))
 
-    def score(self, paths: Sequence[PathView]) -> list[float]:
-        """See `msi_engine.Scorer`."""
-        texts = [judged_text(self.options, path) for path in paths]
-        said = [text for text in texts if says_something(text)]
-        scores = dict(zip(said, self._scores.of(said), strict=True))
-        return [scores.get(text, 0.0) for text in texts]
-
     def _vectors(self, evidence: Sequence[Evidence]) -> np.ndarray:
         """Unit vectors of the chunks: those that passages carry, and those of the others' text."""
         stored = [p.vector for p in evidence if p.vector is not None]
@@ -80,7 +75,7 @@ class RagScorer:
 
     def _nearness(self, texts: list[str]) -> list[float]:
         cosines = unit_vectors(self._embedder, texts) @ self._chunks.T
-        scores: list[float] = pooled(cosines, self.options).tolist()
+        scores: list[float] = pooled(cosines, self._pooling).tolist()
         return scores
 
 
