@@ -5,6 +5,7 @@ Each is still the engine's kind, too, so that either name catches it.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -49,11 +50,13 @@ _KINDS: tuple[tuple[type[msi.MSIError], type[msi.MSIError]], ...] = (
 def translated() -> Iterator[None]:
     """Turn the engine's errors into LangChain's, one line each.
 
-    A scorer's error keeps its cause, which is its author's business.
+    A scorer's error keeps its cause, which is its author's business. The frames in which it failed
+    are let go: an error that a caller keeps would keep the paths' cache.
     """
     try:
         yield
     except msi.MSIError as error:
+        traceback.clear_frames(error.__traceback__)
         raise _translation(error) from error.__cause__
 
 
