@@ -22,7 +22,7 @@ class InvalidPromptError(msi.PromptError, lc.ModelInvalidRequestError):
     """A prompt that is empty or malformed."""
 
 
-class PromptTooLongError(msi.PromptError, lc.ContextOverflowError):
+class PromptOverflowError(msi.PromptTooLongError, lc.ContextOverflowError):
     """A prompt that does not fit the model's context. It is never truncated."""
 
 
@@ -40,6 +40,7 @@ class OutOfTimeError(msi.CancelledError, lc.ModelTimeoutError):
 
 _KINDS: tuple[tuple[type[msi.MSIError], type[msi.MSIError]], ...] = (
     (msi.ConfigError, InvalidOptionError),
+    (msi.PromptTooLongError, PromptOverflowError),
     (msi.PromptError, InvalidPromptError),
     (msi.ModelNotFoundError, ModelMissingError),
     (msi.DownloadError, FetchError),

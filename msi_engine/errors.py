@@ -2,7 +2,8 @@
 
     MSIError
     ├── ConfigError            an option or combination that cannot work (a ValueError too)
-    ├── PromptError            an empty prompt, or one that does not fit the model's context
+    ├── PromptError            an empty or malformed prompt
+    │   └── PromptTooLongError     one that does not fit the model's context
     ├── ModelError             a model that cannot be found, read or used
     │   ├── ModelNotFoundError     no such folder, alias or repository
     │   ├── ModelFileError         missing, truncated or malformed files
@@ -29,7 +30,11 @@ class ConfigError(MSIError, ValueError):
 
 
 class PromptError(MSIError, ValueError):
-    """The prompt is empty, or does not fit the model's context."""
+    """The prompt is empty, malformed, or does not fit the model's context."""
+
+
+class PromptTooLongError(PromptError):
+    """The prompt does not fit the model's context."""
 
 
 class ModelError(MSIError):

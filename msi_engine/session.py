@@ -16,7 +16,7 @@ from msi_engine.cache import SharedPrefixCache
 from msi_engine.collapse import chrf_similarity
 from msi_engine.config import DecodeConfig
 from msi_engine.decoder import Decoder
-from msi_engine.errors import MSIError, PromptError, ScorerError
+from msi_engine.errors import MSIError, PromptTooLongError, ScorerError
 from msi_engine.events import Event, Prefilled, Stats
 from msi_engine.evidence import Embedder, Evidence
 from msi_engine.grammar import JsonSchema
@@ -133,7 +133,7 @@ class Session:
             return config
         room = context - len(prompt.tokens)
         if room < 1:
-            raise PromptError(
+            raise PromptTooLongError(
                 f"the prompt has {len(prompt.tokens)} tokens, and {self._loaded.name} reads at "
                 f"most {context} with its answer; shorten the prompt"
             )
