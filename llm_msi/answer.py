@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from llm.parts import StreamEvent
 
-from llm_msi.progress import Notice
+from llm_msi.progress import SLOW_S, Notice
 from llm_msi.schema import is_whole
 from llm_msi.trace import collapse_lines
 from msi_engine.events import Collapsed, Committed, Event, Finished, Prefilled, Spawned, Stats
@@ -103,6 +103,8 @@ class Answer:
         if self._grounding.note is not None and self._grounding.note not in _TOLD:
             _TOLD.add(self._grounding.note)
             announce(self._grounding.note)
+        if slow := slow_scorers(stats):
+            announce(slow)
         self._report_end(finished)
 
     def _report_end(self, finished: Finished) -> None:
@@ -113,6 +115,18 @@ class Answer:
             announce(cut_off(self._config.max_tokens, finished.stats, before))
         elif finished.reason == "stop" and broken:
             announce(f"The answer ended at a stop string{before}; leave `stop` out")
+
+
+def slow_scorers(stats: Stats) -> str | None:
+    """Which scorers most of the time went to, and how to ask them less often; None if none."""
+    slow = {n: s for n, s in stats.scorer_s.items() if s > SLOW_S and s > stats.decode_s / 2}
+    if not slow:
+        return None
+    times = " and ".join(f"{n} ({stats.scorer_calls[n]} calls)" for n in slow)
+    return (
+        f"Of {stats.decode_s:.0f} s of writing {sum(slow.values()):.0f} went to the scorer "
+        f"{times}; -o score_every 16 asks it less often"
+    )
 
 
 def cut_off(max_tokens: int, stats: Stats, before: str = "") -> str:
