@@ -28,7 +28,10 @@ def msi() -> None:
 )
 @click.argument("name")
 @click.option(
-    "--target", metavar="NAME", help="Higher-precision model that makes a pair with NAME."
+    "--target",
+    metavar="NAME",
+    help="Higher-precision model that makes a pair with NAME; `residual` makes a draft of NAME "
+    "(in full precision or of 8 bits), and a target of what the draft has lost.",
 )
 @click.option("--alias", "-a", help="Name to call it by: `llm -m msi/ALIAS`.")
 @click.option(
@@ -36,7 +39,14 @@ def msi() -> None:
     is_flag=True,
     help="NAME is a full-precision repository: make a 4-bit draft and an 8-bit target of it.",
 )
-def pull(name: str, target: str | None, alias: str | None, quantize: bool) -> None:
+@click.option(
+    "--draft-bits",
+    type=click.IntRange(2, 4),
+    default=4,
+    show_default=True,
+    help="Bits of a draft that is made here, by --quantize or --target residual.",
+)
+def pull(name: str, target: str | None, alias: str | None, quantize: bool, draft_bits: int) -> None:
     """Fetch a model, or a pair of a draft and a target.
 
     NAME is a Hugging Face repository, a local folder in MLX format, or `embedded`, the small model
@@ -49,7 +59,12 @@ def pull(name: str, target: str | None, alias: str | None, quantize: bool) -> No
 
     with clear_errors(), Reporter() as reporter:
         record = model.pull(
-            name, target=target, alias=alias, quantize=quantize, on_progress=reporter
+            name,
+            target=target,
+            alias=alias,
+            quantize=quantize,
+            draft_bits=draft_bits,
+            on_progress=reporter,
         )
     click.echo(f'{record.name} is ready: llm -m {model_id(record)} "..."')
 
@@ -199,7 +214,8 @@ def pair(record: ModelRecord) -> str:
     """Whether there are a draft and a target, and which of them plain decoding uses."""
     if record.target is None:
         return "one model"
-    return f"draft + target, decodes with the {record.decode}"
+    kind = "residual target" if record.residual else "target"
+    return f"draft + {kind}, decodes with the {record.decode}"
 
 
 def source(record: ModelRecord) -> str:

@@ -15,6 +15,7 @@ from msi_engine.errors import ModelFileError, ModelNotFoundError, UnsupportedMod
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+RESIDUAL_KEY = "msi_residual"  # in the config of what `residual.split` writes
 _MAX_HEADER = 100_000_000  # bytes; safetensors' own bound
 
 
@@ -51,6 +52,15 @@ def read_config(folder: Path) -> dict[str, Any]:
     if "model_type" not in config:
         raise ModelFileError(f"{folder / 'config.json'} names no model_type")
     return config
+
+
+def is_residual(folder: Path) -> bool:
+    """True for a folder that holds what a draft has lost, and no model that runs by itself.
+
+    Raises:
+        ModelFileError: If its config cannot be read.
+    """
+    return RESIDUAL_KEY in read_config(folder)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from msi_engine.errors import ModelError, ModelFileError, UnsupportedModelError
 from msi_engine.model.backend import prepare_backend
-from msi_engine.model.files import check_folder, read_config
+from msi_engine.model.files import check_folder, is_residual, read_config
 from msi_engine.model.policy import to_float32, wants_float32
 from msi_engine.model.progress import OnProgress, Progress, ignore_progress
 from msi_engine.model.resolve import ResolvedModel, resolve
@@ -76,6 +76,10 @@ def load_model(
         resolved = resolve(name)
     path = _part(resolved, part)
     check_folder(path)
+    if is_residual(path):
+        raise ModelError(
+            f"{path} holds what a draft has lost; it works as that draft's target only"
+        )
     tell(Progress(f"loading {resolved.name}", 0, None, "files"))
     model = load_weights(path, trust_remote_code=trust_remote_code)
     tokenizer = load_tokenizer(path, trust_remote_code=trust_remote_code)
@@ -193,9 +197,17 @@ def _explained(path: Path, error: Exception) -> ModelError:
     return ModelFileError(f"{path} cannot be loaded: {type(error).__name__}: {first}")
 
 
-def weights_nbytes(model: Any) -> int:
-    """Bytes of a model's weights, one that is held in two places counted once."""
+def weights_nbytes(model: Any, besides: Any = None) -> int:
+    """Bytes of a model's weights, one that is held in two places counted once.
+
+    Args:
+        model: An ``mlx.nn.Module``.
+        besides: Another one, whose weights are not counted.
+    """
     from mlx.utils import tree_flatten
 
     arrays = {id(array): array for array in dict(tree_flatten(model.parameters())).values()}
+    counted = {} if besides is None else dict(tree_flatten(besides.parameters()))
+    for array in counted.values():
+        arrays.pop(id(array), None)
     return sum(int(array.nbytes) for array in arrays.values())

@@ -6,6 +6,7 @@ import contextlib
 import io
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from msi_engine.errors import (
@@ -36,9 +37,13 @@ from msi_engine.model.store import (
     staging_folder,
 )
 
-# Bits and group size of what ``quantize`` makes of one full-precision model.
-DRAFT_QUANTIZATION = (4, 64)
+# Group size of the draft, bits and group size of the target that ``quantize`` makes of a model.
+DRAFT_GROUP_SIZE = 64
 TARGET_QUANTIZATION = (8, 32)
+
+# A target of this name is made of what the draft has lost.
+RESIDUAL = "residual"
+DRAFT_BITS = (2, 3, 4)
 
 
 def pull(
@@ -47,6 +52,7 @@ def pull(
     target: str | None = None,
     alias: str | None = None,
     quantize: bool = False,
+    draft_bits: int = 4,
     on_progress: OnProgress | None = None,
     trust_remote_code: bool = False,
 ) -> ModelRecord:
@@ -57,9 +63,12 @@ def pull(
 
     Args:
         name: A repository ``owner/name``, a local folder, or ``embedded``.
-        target: The same for the model of higher precision, if it is to be a pair.
+        target: The same for the model of higher precision, if it is to be a pair. ``residual``
+            makes a 4-bit draft of ``name``, in full precision or of 8 bits, and a target of what
+            the draft has lost; a folder of that name is written ``./residual``.
         alias: What to call it; by default the last part of ``name``.
         quantize: Make draft and target from ``name``, which must be in full precision.
+        draft_bits: Of a draft that is made here: 2, 3 or 4.
         on_progress: Told of bytes and stages, possibly from a helper thread.
         trust_remote_code: Fetch and run the model's own Python code.
 
@@ -73,7 +82,7 @@ def pull(
     """
     tell = on_progress or ignore_progress
     alias = _alias(name, target, alias, quantize)
-    manifest = _manifest(name, target, quantize)
+    manifest = _manifest(name, target, quantize, draft_bits)
     with _one_line(alias):
         waiting = Progress(f"waiting for another pull of {alias}", 0, None, "files")
         with locked(alias, on_wait=lambda: tell(waiting)), _cleaned_up(alias):
@@ -87,12 +96,17 @@ def pull(
 def _alias(name: str, target: str | None, alias: str | None, quantize: bool) -> str:
     if target is not None and quantize:
         raise ConfigError("quantize makes the target itself; leave out one of target and quantize")
-    if name == EMBEDDED:
+    if name == EMBEDDED and target != RESIDUAL:
         if target is not None or quantize or alias not in (None, EMBEDDED):
-            raise ConfigError("embedded comes as a pair; it takes no target, alias or quantize")
+            raise ConfigError(
+                "embedded comes as a pair; it takes no quantize, no target but `residual`, and no "
+                "alias without it"
+            )
         return EMBEDDED
     if alias == EMBEDDED:
         raise ConfigError(f"alias {EMBEDDED!r} is taken by the embedded model; choose another")
+    if alias is None and name == EMBEDDED:
+        return f"{EMBEDDED}-{RESIDUAL}"
     if alias is None and not name.strip("/"):
         raise ConfigError("the name of the model to pull is empty")
     if alias is not None:
@@ -103,19 +117,29 @@ def _alias(name: str, target: str | None, alias: str | None, quantize: bool) -> 
         raise ConfigError(f"{error}; choose an alias") from None
 
 
-def _manifest(name: str, target: str | None, quantize: bool) -> Manifest:
+def _manifest(name: str, target: str | None, quantize: bool, draft_bits: int) -> Manifest:
+    is_made = quantize or target == RESIDUAL
+    if draft_bits not in DRAFT_BITS:
+        raise ConfigError(f"draft_bits must be 2, 3 or 4, got {draft_bits}")
+    if draft_bits != 4 and not is_made:
+        raise ConfigError("draft_bits is for a draft that is made here: by quantize or `residual`")
+    if is_made:
+        source = EMBEDDED if name == EMBEDDED else _source(name)
+        residual = target == RESIDUAL
+        made = Manifest(source, source, quantized=True, target="target")
+        return replace(made, draft_bits=draft_bits, residual=residual)
     if name == EMBEDDED:
         return Manifest(EMBEDDED, EMBEDDED, decode="target", target="target")
     sources = [None if s is None else _source(s) for s in (name, target)]
-    source = str(sources[0])
-    if quantize:
-        return Manifest(source, source, quantized=True, target="target")
-    return Manifest(source, sources[1], target=None if target is None else "target")
+    return Manifest(str(sources[0]), sources[1], target=None if target is None else "target")
 
 
 def _source(name: str) -> str:
     folder = local_folder(name)
     return name if folder is None else str(folder)
+
+
+_TRAITS = ("source", "target_source", "quantized", "draft_bits", "residual")
 
 
 def _existing(alias: str, wanted: Manifest) -> ModelRecord | None:
@@ -125,8 +149,7 @@ def _existing(alias: str, wanted: Manifest) -> ModelRecord | None:
         return None  # damaged: fetch it again
     if record is None:
         return None
-    have = (record.source, record.target_source, record.quantized)
-    if have != (wanted.source, wanted.target_source, wanted.quantized):
+    if any(getattr(record, trait) != getattr(wanted, trait) for trait in _TRAITS):
         raise ConfigError(
             f"alias {alias!r} is taken by {record.source}; choose another, "
             f"or run: llm msi remove {alias}"
@@ -136,14 +159,15 @@ def _existing(alias: str, wanted: Manifest) -> ModelRecord | None:
 
 def _make(staged: Path, manifest: Manifest, tell: OnProgress, trust_remote_code: bool) -> Manifest:
     """Make draft and target in the staging folder; the manifest says where they came to lie."""
-    if manifest.source == EMBEDDED:
+    if manifest.source == EMBEDDED and not manifest.residual:
         shutil.rmtree(staged, ignore_errors=True)
         staged.mkdir(parents=True)
         make_embedded(staged, tell)
         draft, target = staged / "draft", staged / "target"
     elif manifest.quantized:
         source = _obtain(manifest.source, staged / "source", tell, trust_remote_code)
-        draft, target = _quantized(source, staged, tell, trust_remote_code)
+        make = _with_residual if manifest.residual else _quantized
+        draft, target = make(source, staged, manifest.draft_bits, tell, trust_remote_code)
         shutil.rmtree(staged / "source", ignore_errors=True)
     else:
         draft = _obtain(manifest.source, staged / "draft", tell, trust_remote_code)
@@ -160,11 +184,8 @@ def _placed(staged: Path, manifest: Manifest, draft: Path, target: Path | None) 
     def relative(folder: Path) -> str:
         return folder.name if folder.parent == staged else str(folder)
 
-    return Manifest(
-        source=manifest.source,
-        target_source=manifest.target_source,
-        quantized=manifest.quantized,
-        decode=manifest.decode,
+    return replace(
+        manifest,
         draft=relative(draft),
         target=None if target is None else relative(target),
     )
@@ -172,6 +193,8 @@ def _placed(staged: Path, manifest: Manifest, draft: Path, target: Path | None) 
 
 def _obtain(source: str, folder: Path, tell: OnProgress, trust_remote_code: bool) -> Path:
     """The folder of a local model, or one fetched into ``folder``."""
+    if source == EMBEDDED:
+        source = str(pull(EMBEDDED, on_progress=tell).target)
     local = local_folder(source)
     if local is not None:
         check_folder(local)
@@ -189,8 +212,22 @@ def _obtain(source: str, folder: Path, tell: OnProgress, trust_remote_code: bool
     return folder
 
 
+def _with_residual(
+    source: Path, staged: Path, draft_bits: int, tell: OnProgress, trust_remote_code: bool
+) -> tuple[Path, Path]:
+    prepare_backend()
+    from msi_engine.model.residual import split
+
+    tell(Progress(f"quantising to {draft_bits} bits, and what they lose", 0, None, "tensors"))
+    draft, target = staged / "draft", staged / "target"
+    for folder in (draft, target):
+        shutil.rmtree(folder, ignore_errors=True)
+    split(source, draft, target, bits=draft_bits, trust_remote_code=trust_remote_code)
+    return draft, target
+
+
 def _quantized(
-    source: Path, staged: Path, tell: OnProgress, trust_remote_code: bool
+    source: Path, staged: Path, draft_bits: int, tell: OnProgress, trust_remote_code: bool
 ) -> tuple[Path, Path]:
     config = read_config(source)
     if "quantization" in config or "quantization_config" in config:
@@ -200,7 +237,7 @@ def _quantized(
 
     folders = []
     for part, (bits, group_size) in (
-        ("draft", DRAFT_QUANTIZATION),
+        ("draft", (draft_bits, DRAFT_GROUP_SIZE)),
         ("target", TARGET_QUANTIZATION),
     ):
         tell(Progress(f"quantising the {part} to {bits} bits", 0, None, "tensors"))

@@ -44,6 +44,8 @@ class ModelRecord:
         quantized: True if both were quantised here from one full-precision source.
         draft: Folder of the draft.
         target: Folder of the target; None without one.
+        draft_bits: Bits of the draft, if it was quantised here.
+        residual: True if the target is what the draft has lost, and no model by itself.
         decode: Which of the two plain decoding uses.
         nbytes: Bytes of the files that the store holds; 0 for folders it only refers to.
         is_default: True if it is what a call without a name uses.
@@ -53,6 +55,8 @@ class ModelRecord:
     source: str
     target_source: str | None
     quantized: bool
+    draft_bits: int
+    residual: bool
     draft: Path
     target: Path | None
     decode: Part
@@ -68,6 +72,8 @@ class Manifest:
         source: See `ModelRecord`.
         target_source: See `ModelRecord`.
         quantized: See `ModelRecord`.
+        draft_bits: See `ModelRecord`.
+        residual: See `ModelRecord`.
         decode: See `ModelRecord`.
         draft: Folder of the draft, relative to the manifest or absolute.
         target: The same for the target.
@@ -78,6 +84,8 @@ class Manifest:
     source: str
     target_source: str | None = None
     quantized: bool = False
+    draft_bits: int = 4
+    residual: bool = False
     decode: Part = "draft"
     draft: str = "draft"
     target: str | None = None
@@ -238,6 +246,8 @@ def _record(name: str, folder: Path, manifest: Manifest) -> ModelRecord:
         source=manifest.source,
         target_source=manifest.target_source,
         quantized=manifest.quantized,
+        draft_bits=manifest.draft_bits,
+        residual=manifest.residual,
         draft=folder / manifest.draft,
         target=None if manifest.target is None else folder / manifest.target,
         decode=manifest.decode,
@@ -270,6 +280,8 @@ def _is_sound(manifest: Manifest) -> bool:
         all(isinstance(value, str) for value in texts)
         and all(value is None or isinstance(value, str) for value in maybe)
         and manifest.decode in ("draft", *(("target",) if manifest.target else ()))
+        and isinstance(manifest.draft_bits, int)
+        and isinstance(manifest.residual, bool)
         and isinstance(manifest.files, dict)
         and all(isinstance(size, int) for size in manifest.files.values())
     )

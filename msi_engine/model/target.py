@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from msi_engine.errors import ModelError
-from msi_engine.model.files import check_folder
+from msi_engine.errors import ConfigError, ModelError
+from msi_engine.model.files import check_folder, is_residual
 from msi_engine.model.load import LoadedModel, open_weights, take_into_memory, weights_nbytes
 from msi_engine.model.memory import free_memory
 from msi_engine.model.pairs import check_pair
@@ -64,6 +64,7 @@ def load_target(
         trust_remote_code: Let the model's own Python code run.
 
     Raises:
+        ConfigError: If a residual target is to be streamed.
         ModelError: If there is none, or it is no target for this draft, or cannot be used.
         DownloadError: If it has to be fetched and cannot be.
     """
@@ -72,6 +73,8 @@ def load_target(
     check_folder(path)
     check_pair(draft.path, path, trust_remote_code=trust_remote_code)
     tell(Progress(f"loading the target {called}", 0, None, "files"))
+    if is_residual(path):
+        return _residual(draft, called, path, residency, trust_remote_code)
     model = open_weights(path, trust_remote_code=trust_remote_code)
     kind = _kind(model, residency)
     if kind == "stream":
@@ -83,6 +86,22 @@ def load_target(
         take_into_memory(model)
         nbytes = weights_nbytes(model)
     return TargetModel(model, kind, called, path, logical_nbytes(path), nbytes)
+
+
+def _residual(
+    draft: LoadedModel, name: str, path: Path, residency: Residency, trust_remote_code: bool
+) -> TargetModel:
+    from msi_engine.model.residual import load_residual
+
+    if residency == "stream":
+        raise ConfigError(
+            f"target_residency stream cannot be used with {name}: a residual target computes with "
+            "the draft, which is in memory; leave it out"
+        )
+    model = load_residual(draft, path, trust_remote_code=trust_remote_code)
+    sweep = logical_nbytes(draft.path) + logical_nbytes(path)
+    nbytes = weights_nbytes(model, besides=draft.model)
+    return TargetModel(model, "residual", name, path, sweep, nbytes)
 
 
 def _kind(model: Any, residency: Residency) -> Literal["resident", "stream"]:

@@ -19,15 +19,15 @@ import tiny_models
 GROUP = 32
 
 
-def tiny_folder(folder: Path, name: str, bits: int | None, **values: Any) -> Path:
-    """A tiny model of an architecture without tokenizer; bits None stores it in bfloat16."""
+def tiny_folder(
+    folder: Path, name: str, bits: int | None, dtype: mx.Dtype = mx.bfloat16, **values: Any
+) -> Path:
+    """A tiny model of an architecture, without tokenizer; bits None does not quantise it."""
     model = tiny_models.make(name, **values)
     config = {**tiny_models.config(name), **values}
     folder.mkdir(parents=True)
-    if bits is None:
-        model.set_dtype(mx.bfloat16)
-    else:
-        model.set_dtype(mx.float16)
+    model.set_dtype(dtype)
+    if bits is not None:
         quantize(model, config, bits)
     save(model, config, folder)
     return folder
