@@ -18,10 +18,10 @@ from langchain_msi.errors import OutOfTimeError, translated
 from langchain_msi.fields import MSIFields, as_factory
 from langchain_msi.vectors import embeddings_of, with_stored_vectors
 from msi_engine import DecodeConfig, Engine, Evidence, Generation
-from msi_engine.errors import DecodeError
+from msi_engine.errors import DecodeError, PromptError
 from msi_engine.events import Committed, Event
 from msi_engine.model import Progress
-from msi_engine.prompt import Prompt, encode_prompt, why_no_tools
+from msi_engine.prompt import Chat, Prompt, encode_prompt, why_no_tools
 from msi_engine.service import ENGINE_THREAD
 from msi_engine.toolcalls import Piece, Reader, TextReader
 from msi_engine.trace import Trace
@@ -171,8 +171,29 @@ def token_ids(fields: MSIFields, text: str) -> list[int]:
 
 
 def num_prompt_tokens(fields: MSIFields, prompt: Prompt) -> int:
-    """The tokens that a prompt has as the model reads it, the chat template's included."""
-    return _asked(fields, lambda engine: len(encode_prompt(engine.tokenizer, prompt).tokens))
+    """The tokens that a prompt has as the model reads it, the chat template's included.
+
+    Parts of a conversation are counted, too, although no template lays them out: whoever shortens
+    one asks for the system message alone, say. Then what stands around the turns of a short
+    conversation is taken for what stands around each message.
+    """
+
+    def count(engine: Engine) -> int:
+        def tokens(prompt: Prompt) -> int:
+            return len(encode_prompt(engine.tokenizer, prompt).tokens)
+
+        try:
+            return tokens(prompt)
+        except PromptError:
+            if isinstance(prompt, str):
+                raise
+            messages: Any = prompt.messages if isinstance(prompt, Chat) else prompt
+            own = [len(engine.tokenizer.encode(m["content"])) for m in messages]
+            question, answer = ({"role": r, "content": "a"} for r in ("user", "assistant"))
+            turn = tokens([question, answer, question]) - tokens([question])
+            return sum(own) + len(own) * (turn // 2 - 1)
+
+    return _asked(fields, count)
 
 
 def _asked(fields: MSIFields, ask: Callable[[Engine], T]) -> T:
