@@ -18,6 +18,7 @@ from msi_engine import Engine
 from msi_engine.errors import ConfigError
 from msi_engine.prompt import control_token_ids
 from tests.engine.test_prompt_tools import HERMES
+from tests.langchain_msi.test_examples import BLOCKS
 from tests.model.conftest import WORDS, write_tokenizer, write_weights
 
 # As LFM2 has it: the marks are special tokens, which have no text in other answers.
@@ -373,3 +374,25 @@ def test_tokens_of_tools_are_counted(folder):
     model = chat(folder)
     plain = model.get_num_tokens_from_messages([HumanMessage("Hi")])
     assert model.get_num_tokens_from_messages([HumanMessage("Hi")], tools=[weather]) > plain + 50
+
+
+def test_the_code_of_the_docs_runs(folder, says, capsys):
+    [text] = [b for b in BLOCKS if "bind_tools" in b]
+    says(folder, f"One moment. {CALL}")
+    text = text.replace("mlx-community/Qwen3-0.6B-4bit", folder)
+    exec(compile(text, "langchain.md", "exec"), {})
+    assert "One moment. [{'name': 'weather'" in capsys.readouterr().out
+
+
+def test_parts_of_a_conversation_can_be_counted(folder):
+    model = chat(folder)
+    system, human, ai = SystemMessage("low lower"), HumanMessage("newest"), AIMessage("the wide")
+    count = model.get_num_tokens_from_messages
+    assert count([]) == 0
+    whole = count([system, human, ai, human])
+    parts = sum(count([message]) for message in (system, human, ai, human))
+    # What the template adds is taken for the same everywhere, but for what opens the answer.
+    opening = count([human]) - len(model.get_token_ids("newest")) - 5
+    assert abs(parts - whole) <= 4 + opening
+    called = AIMessage("", tool_calls=[{"name": "weather", "args": {}, "id": "1"}])
+    assert count([called], tools=[weather]) > 0
