@@ -7,7 +7,6 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import mlx.core as mx
 
@@ -205,12 +204,13 @@ class Session:
         config: DecodeConfig,
         sweeper: Sweeper | None,
     ) -> Runner:
-        common: tuple[Any, ...] = (cache, processors, decoder.history)
         if config.k > 1 or sweeper is not None:
-            return Runner(*common, sweeper=sweeper)
+            return Runner(cache, processors, decoder.history, sweeper)
         mx.random.seed(decoder.seed)  # the engine thread's own state, nobody else's
         draw = sampler(config, self._xtc_special_tokens)
-        return SingleRunner(*common, sampler=draw, max_tokens=config.max_tokens)
+        return SingleRunner(
+            cache, processors, decoder.history, sampler=draw, max_tokens=config.max_tokens
+        )
 
     def _account(self, stats: Stats, runner: Runner, target: Target, sweeper: Sweeper) -> None:
         """What the passes of both models have cost."""
