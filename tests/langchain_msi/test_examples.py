@@ -18,6 +18,7 @@ from tests.langchain_msi.toys import ToyEmbeddings
 FOLDER = Path(__file__).parents[2] / "examples" / "langchain"
 DOCS = (FOLDER.parents[1] / "docs" / "langchain.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)
+RUN = [block for block in BLOCKS if "model=" not in block]  # a named model is fetched from a hub
 pytestmark = [pytest.mark.real_model, pytest.mark.usefixtures("home")]
 
 
@@ -33,7 +34,7 @@ def small(model_class, **options):
     return lambda **given: model_class(**{**given, **options})
 
 
-@pytest.mark.parametrize("text", [b for b in BLOCKS if "model=" not in b], ids=["vote", "rank"])
+@pytest.mark.parametrize("text", RUN, ids=range(len(RUN)))
 def test_the_code_of_the_docs_runs(text, capsys):
     exec(compile(text, "langchain.md", "exec"), {})
     assert capsys.readouterr().out.strip()
