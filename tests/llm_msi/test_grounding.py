@@ -401,3 +401,16 @@ def test_evidence_from_prompt_adds_the_prompts_to_what_is_found(toy, folder):
     assert told(both) == [("1", "tea.md", TEA), ("2", "prompt", BEES)]
     alone = grounded(text, docs=f"{folder}/tea.md")
     assert told(alone) == [("1", "tea.md", TEA)]
+
+
+def test_the_packaged_embedder_says_what_it_cannot_read(toy, tmp_path, monkeypatch):
+    document = tmp_path / "moon.txt"
+    document.write_text("Приливы возникают под действием притяжения Луны.")
+    assert "rag=10" in grounded(docs=str(document)).note
+    monkeypatch.setattr(toy, "name", "all-MiniLM-L6-v2")
+    grounding = grounded(docs=str(document))
+    assert "reads English" in grounding.note
+    assert "-o embedder" in grounding.note
+    assert grounding.config.scorers == {"rag": 10.0}
+    document.write_text(SEA)
+    assert "rag=10" in grounded(docs=str(document)).note
