@@ -18,6 +18,7 @@ from msi_engine.model.backend import prepare_backend
 from msi_engine.model.embedded import installed_gguf
 from msi_engine.model.files import check_folder
 from msi_engine.model.home import home
+from msi_engine.model.memory import free_memory
 from msi_engine.model.policy import wants_float32
 from msi_engine.model.resolve import resolve
 from msi_engine.model.store import EMBEDDED, default_name, find_record, list_names
@@ -95,7 +96,10 @@ def _backend() -> Iterator[Check]:
 
 def _memory() -> Iterator[Check]:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = free_memory()
     detail = f"{total / 1e9:.1f} GB"
+    if free is not None:
+        detail += f", {free / 1e9:.1f} GB free for weights"
     if total < _MIN_MEMORY:
         yield Check("memory", "warn", detail, "close other programs; the embedded model needs 1.5")
     else:

@@ -146,8 +146,6 @@ class Table(Head):
 
     def look_up(self, tokens: mx.array) -> mx.array:
         """The vectors of token ids of any shape."""
-        if not self.supply.is_real:
-            return self.run(tokens)
         ids, places = np.unique(np.array(tokens), return_inverse=True)
         try:
             layer, kind = self._ready(self.supply.take_rows(self, ids.tolist()))

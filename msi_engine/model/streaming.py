@@ -63,7 +63,7 @@ def stream(model: Module, folder: Path) -> Streamed:
     in_parts = {f"{name}.{inner}" for _, name, kind in modules for inner in stored.weights(name)}
     parts = [kind(module, stored.weights(name)) for module, name, kind in modules]
     order = _trial(model, parts, stored)
-    files = _Files(stored, order)
+    files = _Files(stored, parts, order)
     for part in parts:
         part.supply = files
     return Streamed(_keep(model, in_parts), largest)
@@ -149,11 +149,11 @@ class _Outline:
 
     def take(self, part: Part) -> Iterator[tuple[str, mx.array]]:
         self.order.append(part)
-        for inner, name in part.tensors.items():
-            yield inner, self._lazy[name]
+        yield from self.take_rows(part, [])
 
     def take_rows(self, part: Part, rows: list[int]) -> Iterator[tuple[str, mx.array]]:
-        raise NotImplementedError
+        for inner, name in part.tensors.items():
+            yield inner, self._lazy[name]
 
     def prepare_next(self) -> None:
         pass
@@ -164,8 +164,8 @@ class _Files:
 
     is_real = True
 
-    def __init__(self, stored: _Stored, order: list[Part]) -> None:
-        tensors = {name for part in order for name in part.tensors.values()}
+    def __init__(self, stored: _Stored, parts: list[Part], order: list[Part]) -> None:
+        tensors = {name for part in parts for name in part.tensors.values()}
         self._places = {name: stored.places[name] for name in tensors}
         self._reader = TensorReader(self._places)
         self._dtypes = {name: stored.lazy[name].dtype for name in tensors}
@@ -205,7 +205,7 @@ class _Files:
 
 
 def _trial(model: Any, parts: list[Part], stored: _Stored) -> list[Part]:
-    """Build a pass without computing it; the parts in the order in which it asks for them.
+    """Build a pass without computing it; the parts in the order in which it asks for all of them.
 
     Every other weight of a part is empty, so that a model which uses a layer's weights past the
     layer fails here.
