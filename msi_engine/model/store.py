@@ -24,6 +24,7 @@ from typing import Literal
 from msi_engine.errors import ConfigError, ModelFileError, ModelNotFoundError
 from msi_engine.model.files import check_sizes, file_sizes, read_json
 from msi_engine.model.home import home
+from msi_engine.model.settings import read_settings, reading, write_settings, writing
 
 MANIFEST = "msi.json"
 EMBEDDED = "embedded"
@@ -140,17 +141,7 @@ def locked(name: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[No
         lock.release()
 
 
-@contextlib.contextmanager
-def _reading() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ModelFileError(
-            f"{home()} cannot be read: {error}; make it readable, or set MSI_HOME"
-        ) from error
-
-
-@_reading()
+@reading()
 def find_record(name: str) -> ModelRecord | None:
     """The record of a complete model; None if there is none of this name.
 
@@ -165,7 +156,7 @@ def find_record(name: str) -> ModelRecord | None:
     return _record(name, folder, manifest)
 
 
-@_reading()
+@reading()
 def list_names() -> list[str]:
     """The names of all models in the store, those with an unreadable manifest included."""
     return sorted(path.parent.name for path in (home() / "models").glob(f"*/{MANIFEST}"))
@@ -212,19 +203,19 @@ def remove(name: str) -> None:
         ModelFileError: If the store cannot be written.
     """
     folder, staged = model_folder(name), staging_folder(name)
-    with _writing(), locked(name):
+    with writing(), locked(name):
         if not folder.exists() and not staged.exists():
             raise ModelNotFoundError(f"no model {name!r} to remove; see: llm msi models")
         _discard(folder)
         shutil.rmtree(staged, ignore_errors=True)
-        if _read_settings().get("default") == name:
-            _write_settings({})
+        if read_settings().get("default") == name:
+            write_settings({})
 
 
-@_reading()
+@reading()
 def default_name() -> str:
     """The model that is used when none is named: the configured one, else ``embedded``."""
-    return str(_read_settings().get("default", EMBEDDED))
+    return str(read_settings().get("default", EMBEDDED))
 
 
 def set_default(name: str) -> None:
@@ -236,8 +227,8 @@ def set_default(name: str) -> None:
     """
     if name != EMBEDDED and find_record(name) is None:
         raise ModelNotFoundError(f"no model {name!r}; run: llm msi pull {name}")
-    with _writing():
-        _write_settings({"default": name})
+    with writing():
+        write_settings({"default": name})
 
 
 def _record(name: str, folder: Path, manifest: Manifest) -> ModelRecord:
@@ -287,19 +278,6 @@ def _is_sound(manifest: Manifest) -> bool:
     )
 
 
-def _read_settings() -> dict[str, str]:
-    path = home() / "config.json"
-    return read_json(path) if path.exists() else {}
-
-
-def _write_settings(settings: dict[str, str]) -> None:
-    path = home() / "config.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"config.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(settings), encoding="utf-8")
-    os.replace(temporary, path)
-
-
 def _discard(folder: Path) -> None:
     """Delete a model so that it is gone at once, even if deleting its files is interrupted."""
     if folder.is_symlink():  # what it leads to is somebody else's
@@ -307,14 +285,6 @@ def _discard(folder: Path) -> None:
     elif folder.exists():
         (folder / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def _writing() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ModelFileError(f"{home()} cannot be changed: {error}") from error
 
 
 def _sync(folder: Path) -> None:
