@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from langchain_core.language_models import BaseLanguageModel
@@ -18,6 +18,8 @@ from langchain_core.runnables import (
 from langchain_core.runnables.config import merge_configs, patch_config
 from langchain_core.runnables.configurable import RunnableConfigurableFields
 from pydantic import ConfigDict, Field, field_validator
+
+from langchain_msi.fields import MSIFields
 
 SEED_FIELD = "seed"
 
@@ -53,7 +55,7 @@ class Samples(RunnableSerializable[Any, list[Any]]):
     @field_validator("runnable")
     @classmethod
     def _seeded(cls, value: Runnable[Any, Any]) -> Runnable[Any, Any]:
-        return _with_seed(value)
+        return _with_seed(value, {})
 
     @property
     def seeds(self) -> list[int]:
@@ -101,17 +103,39 @@ def _derived(root: int, index: int) -> int:
     return int.from_bytes(digest) % 2**31
 
 
-def _with_seed(runnable: Runnable[Any, Any]) -> Runnable[Any, Any]:
-    """The same runnable with the seeds of its models configurable, as far as they are found."""
+def _with_seed(runnable: Runnable[Any, Any], bound: Mapping[str, Any]) -> Runnable[Any, Any]:
+    """The same runnable with the seeds of its models configurable, as far as they are found.
+
+    Args:
+        runnable: What is sampled from.
+        bound: Options that are bound to it.
+
+    Raises:
+        ValueError: If one of MSI's models leaves nothing to chance.
+    """
     if isinstance(runnable, RunnableConfigurableFields):
         return runnable  # the caller's own choice
     if isinstance(runnable, BaseLanguageModel):
         if SEED_FIELD not in type(runnable).model_fields:
             return runnable
+        if isinstance(runnable, MSIFields) and not _is_random(runnable, bound):
+            raise ValueError(
+                "all samples would be the same, for the temperature of the model is 0; give it "
+                "one above, temperature=0.7 say"
+            )
         field = ConfigurableField(id=SEED_FIELD)
         return cast("Runnable[Any, Any]", runnable.configurable_fields(**{SEED_FIELD: field}))
     if isinstance(runnable, RunnableSequence):
-        return RunnableSequence(*map(_with_seed, runnable.steps), name=runnable.name)
+        steps = [_with_seed(step, {}) for step in runnable.steps]
+        return RunnableSequence(*steps, name=runnable.name)
     if isinstance(runnable, RunnableBinding):
-        return runnable.model_copy(update={"bound": _with_seed(runnable.bound)})
+        inner = _with_seed(runnable.bound, {**runnable.kwargs, **bound})
+        return runnable.model_copy(update={"bound": inner})
     return runnable
+
+
+def _is_random(model: MSIFields, bound: Mapping[str, Any]) -> bool:
+    def value(name: str) -> Any:
+        return bound.get(name, getattr(model, name))
+
+    return bool(value("temperature") or value("spawn_temperature") or value("collapse") == "sample")

@@ -20,6 +20,7 @@ from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import ConfigurableField, RunnableLambda
 from langchain_core.tracers.base import BaseTracer
 
+from langchain_msi import MSILLM, ChatMSI
 from langchain_msi.consistency import (
     MajorityVote,
     MinimumBayesRisk,
@@ -239,3 +240,34 @@ def test_impossible_numbers_are_refused(options):
 def test_normalized_text():
     assert normalized_text('  "Mars  is\nRED." ') == "mars is red"
     assert normalized_text(" . ") is None
+
+
+def test_a_model_that_leaves_nothing_to_chance_is_refused():
+    with pytest.raises(ValueError, match="all samples would be the same"):
+        Samples(runnable=PromptTemplate.from_template("{x}") | ChatMSI(), n=3)
+    with pytest.raises(ValueError, match="all samples would be the same"):
+        self_consistency(MSILLM(temperature=0.7).bind(temperature=0.0))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ChatMSI(temperature=0.7),
+        MSILLM(spawn_temperature=1.0),
+        ChatMSI(collapse="sample"),
+        ChatMSI().bind(temperature=0.7),
+        ChatMSI().configurable_fields(temperature=ConfigurableField(id="heat")),
+    ],
+)
+def test_any_chance_will_do(model):
+    assert Samples(runnable=model, n=3).n == 3
+
+
+def test_msis_models_are_sampled_by_their_seeds(tiny):
+    model = ChatMSI(model=tiny, k=1, temperature=2.0, max_tokens=8)
+    samples = Samples(runnable=chain(model), n=4, seed=1)
+    answers = samples.invoke({"name": "you"})
+    alone = [chain(model.replace(seed=seed)).invoke({"name": "you"}) for seed in samples.seeds]
+    assert answers == alone
+    assert len(set(answers)) > 1
+    assert samples.invoke({"name": "you"}) == answers

@@ -101,15 +101,15 @@ def folder(folders, tmp_path, monkeypatch):
 
 @pytest.fixture
 def says(monkeypatch):
-    """Make every generation say a text and end, through a logits processor."""
+    """Make each generation say the next text and end, through a logits processor."""
     import mlx.core as mx
 
-    def script(folder, text, *, ends=True):
+    def script(folder, *texts):
         tokenizer = Engine.load(folder).tokenizer
-        tokens = tokenizer.encode(text, add_special_tokens=False)
-        tokens += [tokenizer.eos_token_id] * ends
+        left = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
 
         def forced():
+            tokens = [*(left.pop(0) if len(left) > 1 else left[0]), tokenizer.eos_token_id]
             beginning = []
 
             def process(history, logits):
@@ -382,6 +382,16 @@ def test_the_code_of_the_docs_runs(folder, says, capsys):
     text = text.replace("mlx-community/Qwen3-0.6B-4bit", folder)
     exec(compile(text, "langchain.md", "exec"), {})
     assert "One moment. [{'name': 'weather'" in capsys.readouterr().out
+
+
+def test_an_agent_runs_its_tools(folder, says):
+    agents = pytest.importorskip("langchain.agents")
+    says(folder, f"Let me look.\n{CALL}", "It rains in Oslo.")
+    agent = agents.create_agent(chat(folder), tools=[weather])
+    told = agent.invoke({"messages": [HumanMessage("How is it in Oslo?")]})["messages"]
+    assert [message.type for message in told] == ["human", "ai", "tool", "ai"]
+    assert told[2].content == "Rain in Oslo for 2 days."
+    assert told[3].content == "It rains in Oslo."
 
 
 def test_parts_of_a_conversation_can_be_counted(folder):
