@@ -17,6 +17,7 @@ import numpy as np
 
 from msi_engine import Embedder
 from msi_engine.errors import ConfigError
+from msi_scorers.onnx_embedder import PREFIX, OnnxEmbedder
 from msi_scorers.scripts import PACKAGED
 
 INSTALL = 'pip install "llm-msi[rag]"'
@@ -36,6 +37,7 @@ def find_embedder(name: Any = None) -> Embedder:
 
             * None: the packaged MiniLM, if it is installed; needs no network;
             * the name or the folder of a sentence-transformers model;
+            * ``onnx:NAME``, such a model in ONNX format (`msi_scorers.onnx_embedder`);
             * ``llm:NAME``, an embedding model of `llm`;
             * an object: an `Embedder` itself, LangChain's ``Embeddings``, or an embedding model
               of `llm`.
@@ -148,6 +150,8 @@ def quiet() -> Iterator[None]:
 def _load(name: str) -> Embedder:
     if name.startswith("llm:"):
         return _of_llm(name.removeprefix("llm:"))
+    if name.startswith(PREFIX):
+        return OnnxEmbedder(name.removeprefix(PREFIX))
     if name:
         path = Path(name).expanduser()
         return SentenceTransformerEmbedder(str(path) if path.is_dir() else name)
