@@ -2,9 +2,14 @@
 
 import os
 
+import hypothesis
 import pytest
 
 from msi_engine.model import prepare_backend
+
+# A busy machine is no defect of the code.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 # Other plugins of whoever runs the tests stay out; `llm` reads this when it is imported.
 os.environ["LLM_LOAD_PLUGINS"] = "llm-msi"
