@@ -47,18 +47,18 @@ def test_every_example_has_a_test_and_is_in_the_docs():
         assert f"examples/langchain/{path.name}" in DOCS
 
 
-@pytest.mark.parametrize("store", ["memory", "chroma", "faiss"])
-def test_rag(store):
-    if store == "chroma":
+@pytest.mark.parametrize("kind", ["memory", "chroma", "faiss"])
+def test_rag(kind):
+    if kind == "chroma":
         pytest.importorskip("langchain_chroma")
-    if store == "faiss":
+    if kind == "faiss":
         pytest.importorskip("faiss")
         pytest.importorskip("langchain_community")
     rag = example("rag")
     documents = rag.read_documents(rag.DOCS)
     assert {d.metadata["source"] for d in documents} >= {"decoder.md", "scorers.md"}
     embeddings = ToyEmbeddings()
-    vectors = rag.make_store(store, documents, embeddings)
+    vectors = rag.make_store(kind, documents, embeddings)
     embedded = len(embeddings.asked)
     assert embedded == len(documents)
     chain = rag.make_chain(vectors, max_tokens=16)
