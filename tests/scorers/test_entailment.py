@@ -12,11 +12,12 @@ from msi_scorers.cross_encoder import find_cross_encoder
 from msi_scorers.entailment import EntailmentScorer
 from msi_scorers.entailment_options import EntailmentOptions
 
-from msi_engine import PathView, ScoreContext
+from msi_engine import DecodeConfig, PathView, ScoreContext
 from msi_engine.errors import ConfigError
+from msi_engine.events import Collapsed
 from msi_engine.evidence import as_evidence
 from msi_engine.plugins import find_scorers
-from msi_engine.testing import check_scorer
+from msi_engine.testing import ToyModel, ToyTokenizer, check_scorer, run_toy
 
 THERE = importlib.util.find_spec("sentence_transformers") is not None
 needs_library = pytest.mark.skipif(not THERE, reason='needs: pip install "llm-msi[rag]"')
@@ -88,6 +89,33 @@ def test_it_keeps_the_contract(options):
         return EntailmentScorer(own, context.evidence, SharedWords())
 
     check_scorer(factory, options=options, evidence=CHUNKS)
+
+
+TOKENIZER = ToyTokenizer((" the", " tide", " moon", " tea", " is", " a", "!", ".", "</s>"))
+
+
+@pytest.mark.parametrize("law", ["mean", "paper"])
+def test_scores_at_once_late_and_at_the_boundary_are_the_same(law):
+    def run(score_every):
+        config = DecodeConfig(
+            k=4, max_tokens=40, segment_length=10, boundary=(), temperature=1.0, spawn_min_p=0.0,
+            law=law, score_every=score_every, scorers={"mine": 10.0},
+        )  # fmt: skip
+        judge = SharedWords()
+        toy = ToyModel.seeded(TOKENIZER.size, 2, scale=1.0)
+        own = {"mine": lambda _: entailment(judge)}
+        events = list(run_toy(config, toy, TOKENIZER, seed=7, scorers=own))
+        return [e for e in events if isinstance(e, Collapsed)], len(judge.asked)
+
+    (expected, most), *others = map(run, (1, 4, 4096))
+    assert len({p.signals["mine"] for c in expected for p in c.paths}) > 3
+    for given, calls in others:
+        assert calls < most
+        assert [c.text for c in given] == [c.text for c in expected]
+        signals = [[p.signals["mine"] for p in c.paths if p.status != "dropped"] for c in given]
+        assert signals == [
+            [p.signals["mine"] for p in c.paths if p.status != "dropped"] for c in expected
+        ]
 
 
 @pytest.mark.parametrize("given", [[0.5], [0.5, math.nan], [0.5, 1.5], [[0.5, 0.5]]])
