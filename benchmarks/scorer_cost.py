@@ -1,12 +1,13 @@
 """What holding sentences to passages costs: time with `rag` against time without, same tokens.
 
-    python -m benchmarks.scorer_cost [--tokens 64] [--rounds 3]
+    python -m benchmarks.scorer_cost [--tokens 64] [--rounds 3] [--embedder NAME]
 
 Four paths and law `paper`, in which the signal of every token counts, so that the scorer is asked
 at every token. Its weight is too small to change a token: with and without it the model does the
 same work, which is checked. Embedders: all-MiniLM-L6-v2 and a static model (a table of the vectors
 of its tokens, random ones: the time is that of a trained table). The kinds of run alternate; read
 the ratios, and read them on a machine that does nothing else. Takes five minutes or less.
+`--embedder` adds another, such as onnx:FOLDER, and may be repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from msi_scorers.embedders import find_embedder
+from msi_scorers.embedders import INSTALL, find_embedder, is_installed
 
 from msi_engine import DecodeConfig, Embedder, Engine
 from msi_engine.engine import Generation
@@ -47,16 +48,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.scorer_cost")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--embedder", action="append", default=[])
     options = parser.parse_args()
+    if not is_installed():
+        print(f"left out: no embedder is installed ({INSTALL})")
+        return
     engine = Engine.load("embedded")
     kinds = {WITHOUT: None, "MiniLM": find_embedder(), "static": static_embedder()}
+    kinds |= {name: find_embedder(name) for name in options.embedder}
     for kind in kinds:  # once unmeasured: first calls compile and allocate
         generate(engine, kinds[kind], QUESTIONS[0], 8)
     runs: dict[str, list[tuple[Generation, float]]] = {kind: [] for kind in kinds}
     for number in range(options.rounds):
         for question in QUESTIONS:
-            order = list(kinds)[number % 3 :] + list(kinds)[: number % 3]
-            for kind in order:
+            for kind in [*kinds][number % len(kinds) :] + [*kinds][: number % len(kinds)]:
                 start = time.perf_counter()
                 answer = generate(engine, kinds[kind], question, options.tokens)
                 runs[kind].append((answer, time.perf_counter() - start))
@@ -95,7 +100,7 @@ def show(runs: Mapping[str, list[tuple[Generation, float]]]) -> None:
     """Medians over all pairs of a run and the run without scorer next to it."""
     base = runs[WITHOUT]
     print(f"{len(base)} runs each of {[len(a.tokens) for a, _ in base[: len(QUESTIONS)]]} tokens")
-    print(f"{'':10}{'wall':>8}{'decoding':>10}{'rag, s':>8}{'calls':>7}{'ms a call':>11}")
+    print(f"{'':18}{'wall':>8}{'decoding':>10}{'rag, s':>8}{'calls':>7}{'ms a call':>11}")
     for kind, measured in runs.items():
         for (answer, _), (plain, _) in zip(measured, base, strict=True):
             if answer.tokens != plain.tokens:
@@ -109,7 +114,7 @@ def show(runs: Mapping[str, list[tuple[Generation, float]]]) -> None:
         calls = sum(a.stats.scorer_calls.get("rag", 0) for a, _ in measured)
         each = 1000 * sum(seconds) / calls if calls else 0.0
         print(
-            f"{kind:10}{wall:8.3f}{decoding:10.3f}{median(seconds):8.2f}"
+            f"{kind[-16:]:18}{wall:8.3f}{decoding:10.3f}{median(seconds):8.2f}"
             f"{calls / len(measured):7.0f}{each:11.2f}"
         )
 

@@ -7,6 +7,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -31,6 +32,9 @@ def retrieve(
         embedder: What embeds both.
         top_k: How many are wanted.
 
+    Returns:
+        The chunks, each with its vector, so that a scorer need not embed it again.
+
     Raises:
         ConfigError: If the embedder does not return one finite vector for each text.
     """
@@ -41,7 +45,9 @@ def retrieve(
         found = [chunk_vectors(embedder, [c.text for c in group]) for _, group in documents]
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    return tuple(chunks[i] for i in mmr(asked[0], np.concatenate(found), top_k))
+    vectors = np.concatenate(found)
+    best = mmr(asked[0], vectors, top_k)
+    return tuple(replace(chunks[i], vector=tuple(vectors[i].tolist())) for i in best)
 
 
 def mmr(asked: np.ndarray, vectors: np.ndarray, top_k: int, balance: float = BALANCE) -> list[int]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msi_scorers.rag import RagScorer
+from msi_scorers.rag_options import RagOptions
 from msi_scorers.retrieval import chunk_vectors, mmr, retrieve
 
-from msi_engine import Evidence
+from msi_engine import Evidence, PathView
 from msi_engine.errors import ConfigError
 from msi_engine.model.home import home
 from msi_engine.testing import ToyEmbedder
@@ -49,8 +51,8 @@ def test_mmr_is_its_formula(balance):
 
 def test_what_is_asked_for_comes_first_and_is_not_told_twice():
     found = retrieve("Where does the tide come from? The Moon?", CHUNKS, ToyEmbedder(), 2)
-    assert found[0] == CHUNKS[0]
-    assert found[1] != CHUNKS[1]
+    assert found[0].text == CHUNKS[0].text
+    assert found[1].text != CHUNKS[1].text
 
 
 def test_there_are_no_more_than_there_are():
@@ -68,8 +70,23 @@ def test_a_changed_document_is_embedded_anew_and_the_others_are_not():
     retrieve("tea", CHUNKS, ToyEmbedder(), 2)
     changed = [*CHUNKS[:3], Evidence("Tea is a plant.", "tea.txt"), CHUNKS[4]]
     again = ToyEmbedder()
-    assert retrieve("plant", changed, again, 1) == (changed[3],)
+    (found,) = retrieve("plant", changed, again, 1)
+    assert (found.text, found.source) == (changed[3].text, changed[3].source)
     assert again.asked == [("plant",), ("Tea is a plant.",)]
+
+
+def test_what_is_found_brings_its_vector_and_rag_does_not_embed_it_again():
+    embedder = ToyEmbedder()
+    found = retrieve("tea", CHUNKS, embedder, 3)
+    vectors = np.array([chunk.vector for chunk in found])
+    expected = ToyEmbedder().embed([chunk.text for chunk in found])
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
+    asked = len(embedder.asked)
+    scorer = RagScorer(RagOptions(), found, embedder)
+    assert len(embedder.asked) == asked
+    view = PathView(0, "", "", found[0].text, (1,), -1.0, False)
+    assert scorer.score([view]) == [pytest.approx(1.0)]
 
 
 def test_another_model_has_its_own_vectors():
