@@ -32,6 +32,8 @@ from msi_engine.model.policy import (
 from msi_engine.model.reader import Raw, TensorReader
 from msi_engine.model.tensors import Place, find_tensors
 
+_LEFT = 0.01  # share of a part that a rearranged weight may have
+
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
@@ -85,23 +87,32 @@ class _Stored:
         # Arrays that the model's loader has computed with are no tensors of the file any more.
         self._origins = {name: origins[id(a)] for name, a in used.items() if id(a) in origins}
         self._weights = dict(tree_flatten(model.parameters()))
+        named = dict(model.named_modules())
+        self._packed = {name for name, module in named.items() if is_quantized(type(module))}
 
     def weights(self, module: str) -> dict[str, str]:
         """Each weight below a module, by its name there, to its tensor.
 
+        Small ones that the model's loader has rearranged are left out, and stay in memory.
+
         Raises:
-            UnsupportedModelError: If one is not stored as the model uses it.
+            UnsupportedModelError: If a large one, or one of a quantised layer, is rearranged.
         """
-        found = {}
+        found, left = {}, {}
         for name, array in self._weights.items():
             if name.startswith(f"{module}."):
                 origin = self._origins.get(name)
-                if origin is None or not self._is_same(self.lazy[origin], array, origin):
-                    raise UnsupportedModelError(
-                        f"{self.folder} cannot be streamed: {name} is not stored as the model uses "
-                        "it; convert the model to MLX format, or set target_residency resident"
-                    )
-                found[name.removeprefix(f"{module}.")] = origin
+                if origin is not None and self._is_same(self.lazy[origin], array, origin):
+                    found[name.removeprefix(f"{module}.")] = origin
+                else:
+                    left[name] = array.nbytes
+        most = sum(self.places[name].nbytes for name in found.values()) * _LEFT
+        for name, nbytes in left.items():
+            if nbytes > most or name.rpartition(".")[0] in self._packed:
+                raise UnsupportedModelError(
+                    f"{self.folder} cannot be streamed: {name} is not stored as the model uses it; "
+                    "convert the model to MLX format, or set target_residency resident"
+                )
         return found
 
     def _is_same(self, stored: mx.array, used: mx.array, name: str) -> bool:
