@@ -10,6 +10,10 @@ from msi_engine.errors import ModelError
 from msi_engine.model.files import read_config
 from msi_engine.model.load import load_tokenizer, vocab_size
 
+_FILES = (
+    *("tokenizer*", "vocab.*", "merges.txt", "*tokens*.json", "*.tiktoken", "chat_template*"),
+    *("*.jinja", "*.py"),
+)
 _PROBE = "Grüße, 3.14 naïve  cafés\n\tif x == 42: print('東京 🙂')\r\n"
 
 
@@ -29,10 +33,13 @@ def check_pair(draft: Path, target: Path, *, trust_remote_code: bool = False) ->
     # Padding beyond the vocabulary may differ between sizes of one family; comparing two
     # distributions needs the same tokens.
     widths = [vocab_size(read_config(folder)) for folder in (draft, target)]
-    first, second = (
-        load_tokenizer(folder, trust_remote_code=trust_remote_code) for folder in (draft, target)
-    )
-    different = [what for what, read in _TRAITS if read(first) != read(second)]
+    different = []
+    if _tokenizer_files(draft) != _tokenizer_files(target):
+        first, second = (
+            load_tokenizer(folder, trust_remote_code=trust_remote_code)
+            for folder in (draft, target)
+        )
+        different = [what for what, read in _TRAITS if read(first) != read(second)]
     if not different and widths[0] != widths[1]:
         different = [f"the number of logits ({widths[0]} and {widths[1]})"]
     if different:
@@ -40,6 +47,12 @@ def check_pair(draft: Path, target: Path, *, trust_remote_code: bool = False) ->
             f"{draft.name} and {target.name} cannot be a pair: they differ in {different[0]}; "
             "take two precisions of one model, or two models of one family"
         )
+
+
+def _tokenizer_files(folder: Path) -> dict[str, bytes]:
+    """All that a tokenizer is made of; of two folders with the same, none need be made."""
+    paths = (path for pattern in _FILES for path in folder.glob(pattern))
+    return {path.name: path.read_bytes() for path in paths}
 
 
 def _special_tokens(tokenizer: Any) -> Any:

@@ -176,6 +176,5 @@ def _state(value: Any) -> Any:
     """What a layer's cache holds: left lazy, it would keep the weights alive."""
     if hasattr(value, "arrays"):  # tails over a shared prefix
         return value.arrays()
-    if hasattr(value, "state") and not value.empty():
-        return value.state
-    return None
+    is_cache = hasattr(value, "state") and hasattr(value, "empty")
+    return value.state if is_cache and not value.empty() else None

@@ -54,6 +54,16 @@ def test_a_pair_is_shown_as_one(llm_cli, folder):
 
 
 @pytest.mark.real_model
+def test_a_residual_needs_a_source_that_is_better_than_its_draft(llm_cli, folder):
+    arguments = ("--target", "residual", "--draft-bits", "3", "--alias", "two")
+    (line,) = llm_cli("msi", "pull", str(folder), *arguments, code=1).err.splitlines()[-1:]
+    assert "fewer than 8 bits" in line
+    (line,) = llm_cli("msi", "pull", str(folder), *arguments[2:], code=1).err.splitlines()[-1:]
+    assert "draft_bits is for a draft that is made here" in line
+    assert "No models yet" in llm_cli("msi", "models").out
+
+
+@pytest.mark.real_model
 def test_embedded_is_there_with_its_size(llm_cli, store, monkeypatch):
     monkeypatch.setenv("MSI_HOME", str(store))
     row = llm_cli("msi", "models").out.splitlines()[1]
