@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-BENCHMARKS = ("speed", "parts", "scorer_cost", "identity", "sweep_architectures")
+BENCHMARKS = ("speed", "parts", "scorer_cost", "identity", "sweep_architectures", "sweep_streaming", "targets")
 
 
 def main() -> int:
