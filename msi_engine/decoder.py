@@ -380,6 +380,7 @@ class Decoder:
                 discarded=winner.tokens[position:],
                 token=token,
                 text=winner.text[len(kept) :],
+                instead=path.text[len(kept) :],
             )
         )
         return self._commit(_Chosen(path, None, choice.mode, choice.note))

@@ -141,6 +141,7 @@ class RolledBack:
         discarded: The tokens undone, the flipped one first.
         token: The target's.
         text: What was undone, as text.
+        instead: What stands in its place, as text.
     """
 
     segment: int
@@ -148,6 +149,7 @@ class RolledBack:
     discarded: tuple[int, ...]
     token: int
     text: str
+    instead: str
 
 
 @dataclass(frozen=True, slots=True)

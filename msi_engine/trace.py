@@ -12,7 +12,17 @@ from collections.abc import Callable
 from typing import Any
 
 from msi_engine.config import DecodeConfig
-from msi_engine.events import Collapsed, Committed, Event, Finished, PathReport, Stepped
+from msi_engine.events import (
+    Collapsed,
+    Committed,
+    Event,
+    Finished,
+    PathReport,
+    RolledBack,
+    Stats,
+    Stepped,
+    Verified,
+)
 
 TRACE_VERSION = 1
 
@@ -39,6 +49,8 @@ class Trace:
         self.collapses: list[Collapsed] = []
         self.finished: Finished | None = None
         self._entropies: dict[int, list[float]] = {}
+        self._verified: dict[int, Verified] = {}
+        self._rolled_back: dict[int, RolledBack] = {}
 
     def record(self, event: Event) -> None:
         """Take note of an event."""
@@ -50,6 +62,10 @@ class Trace:
                 self.tokens += event.tokens
             case Stepped():
                 self._entropies.setdefault(event.segment, []).append(event.entropy)
+            case Verified():
+                self._verified[event.segment] = event
+            case RolledBack():
+                self._rolled_back[event.segment] = event
             case Finished():
                 self.finished = event
 
@@ -72,10 +88,8 @@ class Trace:
             "config": self.config.model_dump(exclude_defaults=True),
         }
         if self.finished is not None:
-            stats = dataclasses.asdict(self.finished.stats)
-            del stats["entropy"]  # it is in the segments, step by step
             head |= {"finish_reason": self.finished.reason, "seed": self.finished.seed}
-            head["stats"] = stats
+            head["stats"] = _accounts(self.finished.stats)
         return head
 
     def _segment(
@@ -90,8 +104,32 @@ class Trace:
             "entropy": [round(e, 6) for e in self._entropies.get(collapse.segment, [])],
             "note": collapse.note,
             "decided": collapse.decided,
+            "verified": self._verdict(collapse.segment),
             "paths": [path(p) for p in collapse.paths],
         }
+
+    def _verdict(self, segment: int) -> dict[str, Any] | None:
+        """What the target said of a segment; None if it was not asked."""
+        verified = self._verified.get(segment)
+        if verified is None:
+            return None
+        verdict: dict[str, Any] = {
+            "tokens": verified.tokens,
+            "checked": len(verified.checked),
+            "accepted": verified.accepted,
+        }
+        undone = self._rolled_back.get(segment)
+        if undone is not None:
+            verdict |= {"undone": undone.text, "instead": undone.instead}
+        return verdict
+
+
+def _accounts(stats: Stats) -> dict[str, Any]:
+    told = dataclasses.asdict(stats)
+    del told["entropy"]  # it is in the segments, step by step
+    if stats.refinement is not None:
+        told["refinement"]["acceptance_rate"] = stats.refinement.acceptance_rate
+    return told
 
 
 def _path_in_full(path: PathReport) -> dict[str, Any]:
