@@ -3,7 +3,15 @@
 import subprocess
 import sys
 
-BENCHMARKS = ("speed", "parts", "scorer_cost", "identity", "sweep_architectures", "sweep_streaming", "targets")
+BENCHMARKS = (
+    "speed",
+    "parts",
+    "scorer_cost",
+    "identity",
+    "sweep_architectures",
+    "sweep_streaming",
+    "targets",
+)
 
 
 def main() -> int:
