@@ -151,6 +151,32 @@ def test_an_embedding_is_read_by_the_rows_of_its_tokens(
     assert asked == [[3, 7, 95]]
 
 
+@pytest.mark.parametrize("at", range(4))
+def test_a_pass_that_breaks_off_leaves_nothing_behind(
+    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = tiny_folder(tmp_path / "m", "llama", 8)
+    model = open_weights(folder)
+    kept = stream(model, folder).kept
+    tokens = mx.array([[1, 2, 3]])
+    truth = np.array(model(tokens))
+    kind, passed = type(model.layers[0].mlp), []
+    compute = kind.__call__
+    with monkeypatch.context() as patch:
+
+        def give_up(self: Any, x: mx.array) -> mx.array:
+            if len(passed) == at:
+                raise KeyboardInterrupt
+            passed.append(self)
+            return compute(self, x)
+
+        patch.setattr(kind, "__call__", give_up)
+        with pytest.raises(KeyboardInterrupt):
+            model(tokens)
+    assert held(model) == kept
+    np.testing.assert_array_equal(np.array(model(tokens)), truth)
+
+
 # Files that do not stay what they were
 
 
