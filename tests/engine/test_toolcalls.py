@@ -205,3 +205,12 @@ def test_several_calls_behind_one_mark():
         ("weather", {"days": 1}),
         ("weather", {"days": 2}),
     ]
+
+
+def test_a_mark_that_begins_with_its_own_beginning():
+    doubled = SimpleNamespace(
+        tool_parser=json_tools.parse_tool_call, tool_call_start="<<<call>", tool_call_end="</>"
+    )
+    text = f"a << b <<<<call>{WRITTEN[json_tools]}</>"
+    expected = ["a << b <", ("weather", ARGUMENTS)]
+    assert plain(read(text, doubled)) == plain(read([text], doubled)) == expected

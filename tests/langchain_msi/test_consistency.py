@@ -271,3 +271,10 @@ def test_msis_models_are_sampled_by_their_seeds(tiny):
     assert answers == alone
     assert len(set(answers)) > 1
     assert samples.invoke({"name": "you"}) == answers
+
+
+def test_rows_of_the_similarities_are_the_candidates():
+    matrix = np.array([[1.0, 0.9, 0.8], [0.1, 1.0, 0.3], [0.2, 0.4, 1.0]])
+    verdict = MinimumBayesRisk(similarity=lambda texts: matrix).verdict(["a", "b", "c"])
+    assert verdict.scores == pytest.approx((0.85, 0.2, 0.3))
+    assert verdict.index == 0
