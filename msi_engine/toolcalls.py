@@ -18,7 +18,8 @@ class ToolCall:
     """A call that the model makes.
 
     Attributes:
-        id: Nine letters and digits, which is what the strictest templates take.
+        id: The model's own if it gives one, for its template writes it again; else nine letters
+            and digits, which is what the strictest templates take.
         name: Of the tool; not necessarily one that there is.
         arguments: Plain JSON.
     """
@@ -33,7 +34,7 @@ class BrokenToolCall:
     """What was to be a call, and cannot be read as one.
 
     Attributes:
-        id: As of a `ToolCall`.
+        id: Nine letters and digits.
         text: What the model wrote, marks included.
         reason: What is wrong with it, in one line.
     """
@@ -229,7 +230,9 @@ def _call(parsed: Any) -> ToolCall:
         arguments = {}
     if not isinstance(arguments, dict):
         raise ValueError(f"its arguments are no object: {arguments!r}")
-    return ToolCall(_new_id(), name.strip(), json.loads(json.dumps(arguments)))
+    own = parsed.get("id")
+    identity = own if isinstance(own, str) and own else _new_id()
+    return ToolCall(identity, name.strip(), json.loads(json.dumps(arguments)))
 
 
 def _new_id() -> str:

@@ -171,6 +171,11 @@ def test_each_call_has_an_id_of_its_own():
     assert all(len(i) == 9 and i.isalnum() for i in ids)  # Mistral's templates insist
 
 
+def test_an_id_of_the_models_own_is_kept():
+    written = f"{kimi_k2.tool_call_start}{WRITTEN[kimi_k2]}{kimi_k2.tool_call_end}"
+    assert [piece.id for piece in read([written], model(kimi_k2))] == ["functions.weather:0"]
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
