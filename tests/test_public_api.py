@@ -12,6 +12,7 @@ import msi_engine.model
 
 # What people's programs rely on; a name that leaves this list is a breaking change.
 PROMISED = {
+    "langchain_msi": {"ChatMSI", "MSILLM", "grounded"},
     "msi_engine": {"PRESETS", "DecodeConfig", "Engine", "Generation", "PathView", "hookimpl"},
     "msi_engine.model": {
         *("Check", "ModelRecord", "Progress", "pull", "list_models", "set_default"),

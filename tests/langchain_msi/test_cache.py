@@ -18,6 +18,8 @@ from langchain_msi.run import Run
 from msi_engine import Evidence
 from msi_engine.testing import ToyEmbedder
 
+pytestmark = pytest.mark.filterwarnings("ignore:The function `loads` is in beta")
+
 
 class SQLiteLikeCache(BaseCache):
     """Keeps text in a database, as LangChain's SQLite, Redis and other caches do."""

@@ -17,6 +17,9 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_msi import MSILLM, ChatMSI
 from tests.langchain_msi.toys import ToyEmbeddings
 
+# The usual style, which newer versions of LangChain would have put otherwise.
+pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated")
+
 FACTS = [
     "Honey bees eat nectar and pollen.",
     "The Moon makes the tides of the sea.",
@@ -29,7 +32,7 @@ def text_of(documents):
 
 
 def chat_chain(model, retriever):
-    llm = model(temperature=0, max_tokens=8, timeout=60, max_retries=2, api_key="unused")
+    llm = model(temperature=0, max_tokens=4, timeout=60, max_retries=2, api_key="unused")
     place = MessagesPlaceholder("history")
     alone = ChatPromptTemplate.from_messages(
         [place, ("human", "Put this question so that it stands alone: {question}")]
@@ -51,7 +54,7 @@ def chat_chain(model, retriever):
 
 
 def text_chain(model, retriever):
-    llm = model(temperature=0, max_tokens=8)
+    llm = model(temperature=0, max_tokens=4)
     prompt = PromptTemplate.from_template(
         "Context:\n{context}\n\n{history}\nQuestion: {question}\nAnswer:"
     )
@@ -125,7 +128,7 @@ async def test_the_chain_runs_with_the_models_line_changed(chain, model, prompt)
     whole, histories = with_history(chain, model)
     answers = talk(whole)
     check(answers, histories)
-    assert answers[0] == text_of_answer(model(temperature=0, max_tokens=8).invoke(prompt))
+    assert answers[0] == text_of_answer(model(temperature=0, max_tokens=4).invoke(prompt))
     config = {"configurable": {"session_id": "eve"}}
     assert await whole.ainvoke({"question": QUESTIONS[0]}, config) == answers[0]
     parts = [part async for part in whole.astream({"question": QUESTIONS[1]}, config)]

@@ -131,7 +131,7 @@ async def test_sixteen_threads_and_sixteen_tasks_get_what_each_would_get_alone(k
 
 @pytest.mark.real_model
 async def test_the_same_on_the_embedded_model(home):
-    await check_all_at_once(ChatMSI(model="embedded", max_tokens=6), 4)
+    await check_all_at_once(ChatMSI(model="embedded", max_tokens=4), 4)
 
 
 async def check_all_at_once(llm, number):
