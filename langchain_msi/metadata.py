@@ -77,6 +77,7 @@ def metadata_of(
         "collapses": stats.collapses,
         "trajectories": stats.trajectories,
         "scorers": _scorers(trace.config, generation),
+        **({"refinement": stats.refinement.as_dict()} if stats.refinement else {}),
     }
 
 

@@ -5,7 +5,8 @@ Events are plain values: Python numbers and strings, no tensors, safe to pass be
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,10 @@ class RefineStats:
     def acceptance_rate(self) -> float:
         """Share of the drafted tokens that were committed, in [0, 1]; 1 if none was drafted."""
         return self.accepted / self.drafted if self.drafted else 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it by name, the acceptance rate with it."""
+        return {**asdict(self), "acceptance_rate": self.acceptance_rate}
 
 
 @dataclass(slots=True)

@@ -128,7 +128,7 @@ def _accounts(stats: Stats) -> dict[str, Any]:
     told = dataclasses.asdict(stats)
     del told["entropy"]  # it is in the segments, step by step
     if stats.refinement is not None:
-        told["refinement"]["acceptance_rate"] = stats.refinement.acceptance_rate
+        told["refinement"] = stats.refinement.as_dict()
     return told
 
 
