@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from llm.parts import StreamEvent
 
 from llm_msi.progress import SLOW_S, Notice
 from llm_msi.schema import is_whole
-from llm_msi.trace import collapse_lines
-from msi_engine.events import Collapsed, Committed, Event, Finished, Prefilled, Spawned, Stats
+from llm_msi.trace import event_lines
+from msi_engine.events import Committed, Event, Finished, Prefilled, Spawned, Stats
 from msi_engine.trace import Trace
 
 if TYPE_CHECKING:
@@ -62,11 +62,12 @@ class Answer:
             self._notice.update(f"Reading the prompt: {event.done} of {event.total} tokens")
         if isinstance(event, Spawned):
             self._notice.update("Writing the first sentence")
-        if isinstance(event, Collapsed) and self._show_paths:
-            self._notice.close()
-            lines = "".join(f"{line}\n" for line in collapse_lines(event))
-            return [StreamEvent(type="reasoning", chunk=lines), *self._shown(event)]
-        return [*self._shown(event)]
+        lines = event_lines(event) if self._show_paths else []
+        if not lines:
+            return [*self._shown(event)]
+        self._notice.close()
+        told = "".join(f"{line}\n" for line in lines)
+        return [StreamEvent(type="reasoning", chunk=told), *self._shown(event)]
 
     def _shown(self, event: Event) -> list[str]:
         """The text of an event, with citations where these are wanted."""
@@ -93,6 +94,7 @@ class Answer:
                 "forward_passes": stats.forward_passes,
                 "collapses": stats.collapses,
                 "reused_tokens": stats.prompt_tokens - stats.prefilled_tokens,
+                **refinement_details(stats),
             },
         )
         response.response_json = self._trace.summary()
@@ -115,6 +117,22 @@ class Answer:
             announce(cut_off(self._config.max_tokens, finished.stats, before))
         elif finished.reason == "stop" and broken:
             announce(f"The answer ended at a stop string{before}; leave `stop` out")
+
+
+def refinement_details(stats: Stats) -> dict[str, Any]:
+    """What the target did, where there was one."""
+    cost = stats.refinement
+    if cost is None:
+        return {}
+    return {
+        "target": cost.target_kind,
+        "drafted": cost.drafted,
+        "checked": cost.deferred,
+        "sweeps": cost.sweeps,
+        "rollbacks": cost.rollbacks,
+        "acceptance_rate": round(cost.acceptance_rate, 4),
+        "bytes_per_token": round(cost.bytes_per_token),
+    }
 
 
 def slow_scorers(stats: Stats) -> str | None:

@@ -9,13 +9,15 @@ from functools import cached_property
 import numpy as np
 
 from msi_engine import Embedder, Evidence
+from msi_engine.boundary import BoundaryContext, make_boundaries
 from msi_engine.events import Collapsed, Committed, Event, Finished
 
 # Cosine below which a chunk is not close. With all-MiniLM-L6-v2, of sentences from 60 paragraphs of
 # an encyclopaedia 92 % were that near to their own paragraph, none to any of six on other things.
 LEAST = 0.4
 _PIECE = 800  # characters of a chunk that are embedded at once
-_GOES_ON = ("length", "majority", "vote")  # segments that end before their sentence does
+# Segments that end before their sentence does, and may have others in them.
+_GOES_ON = ("length", "majority", "vote", "choice", "rollback")
 
 
 class Citer:
@@ -28,10 +30,16 @@ class Citer:
         evidence: The chunks; their ids are the numbers.
         embedder: What embeds them and the sentences.
         least: Least cosine of a sentence with a chunk that is cited for it.
+        language: Of the answer, an ISO 639 code.
     """
 
     def __init__(
-        self, evidence: Sequence[Evidence], embedder: Embedder, least: float = LEAST
+        self,
+        evidence: Sequence[Evidence],
+        embedder: Embedder,
+        least: float = LEAST,
+        *,
+        language: str = "en",
     ) -> None:
         self._evidence = evidence
         self._embedder = embedder
@@ -39,7 +47,9 @@ class Citer:
         self._sentence = ""  # handed out or held back since the last number
         self._held = ""
         self._taken = 0  # characters of the answer that have come
-        self._collapsed = 0  # characters of all segments
+        self._collapsed = ""  # all segments
+        self._begin = 0  # of the sentence under way, in characters of the answer
+        self._boundaries = make_boundaries(("sentence", "paragraph"), language=language)
         self._ends: list[int] = []  # of sentences, in characters of the answer
 
     def take(self, event: Event) -> str:
@@ -47,11 +57,32 @@ class Citer:
         if isinstance(event, Committed):
             return self._text(event.text)
         if isinstance(event, Collapsed):
-            self._collapsed += len(event.text)
+            before = len(self._collapsed)
+            self._collapsed += event.text
             if event.reason not in _GOES_ON:
-                self._ends.append(self._collapsed)
+                self._end(len(self._collapsed))
+            else:
+                self._find_ends(before)
             return self._text("")
         return self._number() if isinstance(event, Finished) else ""
+
+    def _find_ends(self, before: int) -> None:
+        """Sentences that end inside a segment which is no sentence: a window, or what was kept."""
+        for place in range(max(before, self._taken), len(self._collapsed)):
+            if self._collapsed[place].isspace():
+                context = BoundaryContext(
+                    committed=self._collapsed[: self._begin],
+                    segment=self._collapsed[self._begin : place + 1],
+                    num_tokens=1,
+                    complete=True,
+                    end_mass=lambda: 1.0,
+                )
+                if any(boundary.reached(context) for boundary in self._boundaries):
+                    self._end(place)
+
+    def _end(self, place: int) -> None:
+        self._ends.append(place)
+        self._begin = place
 
     def _text(self, text: str) -> str:
         shown = ""

@@ -8,20 +8,22 @@ import click
 
 from llm_msi.options import show
 from llm_msi.page import cells, indented, page_width, plain
-from llm_msi.trace import count
+from llm_msi.trace import checked, count, exchange
 from llm_msi.turns import Turn
 
 INDENT = 11  # where the paths' texts begin
 SCORERS = 14  # where the scorers' accounts begin
 SHOWN = 3  # lines of the question
+CHECKS = ("verify", "margin")  # modes in which tokens are checked
 
 
 def explanation(turn: Turn) -> list[str]:
     """An answer's trace in words: a head, each collapse with its paths, the scorers' accounts."""
     lines = _head(turn)
     for number, segment in enumerate(turn.trace["segments"], start=1):
-        lines += ["", *_collapse(number, segment, _accounts(turn.trace))]
-    return [*lines, "", *_summary(turn.trace)]
+        accounts, refined = _accounts(turn.trace), _refinement(turn.trace).get("mode") in CHECKS
+        lines += ["", *_collapse(number, segment, accounts, refined=refined)]
+    return [*lines, "", *_summary(turn.trace), *_target(turn.trace)]
 
 
 def _head(turn: Turn) -> list[str]:
@@ -43,7 +45,9 @@ def _accounts(trace: dict[str, Any]) -> dict[str, int] | None:
     return decided if isinstance(decided, dict) else None
 
 
-def _collapse(number: int, segment: dict[str, Any], accounts: dict[str, int] | None) -> list[str]:
+def _collapse(
+    number: int, segment: dict[str, Any], accounts: dict[str, int] | None, *, refined: bool
+) -> list[str]:
     """A collapse: how it came about, then its paths, the winner first and starred."""
     paths = list(enumerate(segment.get("paths", [])))
     winner = segment.get("winner")
@@ -52,13 +56,25 @@ def _collapse(number: int, segment: dict[str, Any], accounts: dict[str, int] | N
     if (effective := segment.get("effective_sample_size")) is not None and len(paths) > 1:
         facts[-1] += f" (effective {effective:.2f})"
     facts += [segment["note"]] if segment.get("note") else []
-    facts += _verdict(segment, accounts)
+    facts += _verdict(segment, accounts) + _checked(segment, refined=refined)
     lines = [click.style(line, bold=True) for line in indented(", ".join(facts), 4, f"{number}.")]
     if winner is None:  # voted token by token: it is none of the paths
         lines += indented(_text(segment), INDENT, "  * voted")
     for index, path in paths:
         lines += _path(path, wins=index == winner)
+    verdict = segment.get("verified") or {}
+    if "undone" in verdict:
+        change = exchange(verdict["undone"], verdict.get("instead", ""))
+        lines += indented(change, INDENT, "  target")
     return lines
+
+
+def _checked(segment: dict[str, Any], *, refined: bool) -> list[str]:
+    """How much of a segment the target looked at; nothing where tokens are not checked."""
+    verdict = segment.get("verified")
+    if not verdict:
+        return ["nothing checked"] if refined else []
+    return [checked(verdict["tokens"], verdict["checked"], verdict["accepted"])]
 
 
 def _verdict(segment: dict[str, Any], accounts: dict[str, int] | None) -> list[str]:
@@ -116,6 +132,31 @@ def _summary(trace: dict[str, Any]) -> list[str]:
     if accounts is None:
         lines.append("This trace does not say which scorer decided: it was made by an older MSI.")
     return lines
+
+
+def _refinement(trace: dict[str, Any]) -> dict[str, Any]:
+    """What the target did and cost; empty without one."""
+    return trace.get("stats", {}).get("refinement") or {}
+
+
+def _target(trace: dict[str, Any]) -> list[str]:
+    """The target's account: how much it looked at, what it changed, what it cost."""
+    cost = _refinement(trace)
+    if not cost:
+        return []
+    if cost["mode"] in CHECKS:
+        did = (
+            f"checked {cost['deferred']} of {count(cost['drafted'], 'drafted token')} in "
+            f"{count(cost['sweeps'], 'sweep')}, {count(cost['rollbacks'], 'rollback')}, "
+            f"{_number(cost.get('acceptance_rate'), '.2f')} accepted"
+        )
+    else:
+        did = f"{count(cost['sweeps'], 'sweep')} over the paths, whose logprobs are the target's"
+    facts = [f"{cost['mode']}, {cost['target_kind']}", did]
+    if plain := cost.get("plain_bytes_per_token"):
+        share = cost["bytes_per_token"] / plain
+        facts.append(f"read {share:.2f} of the bytes a token that the target alone reads")
+    return indented("; ".join(facts), SCORERS, "target:")
 
 
 def _decided(number: int, collapses: int) -> str:

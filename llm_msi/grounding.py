@@ -81,7 +81,7 @@ def ground(prompt: llm.Prompt, config: DecodeConfig, messages: Messages) -> Grou
         and not is_latin(e.text for e in evidence)
     ):
         note = HINT
-    citer = _citer(evidence, embedder) if options["cite"] else None
+    citer = _citer(evidence, embedder, config.language) if options["cite"] else None
     if options["rag_prompt"] is not False:
         messages = with_sources(messages, evidence[: len(found)])
     return Grounding(config, messages, evidence, embedder, citer, note)
@@ -207,11 +207,11 @@ def _numbered(passages: Sequence[Evidence]) -> tuple[Evidence, ...]:
     return tuple(replace(passage, id=str(i)) for i, passage in enumerate(passages, 1))
 
 
-def _citer(evidence: Sequence[Evidence], embedder: Embedder | None) -> Citer:
+def _citer(evidence: Sequence[Evidence], embedder: Embedder | None, language: str) -> Citer:
     from llm_msi.citing import Citer
 
     if not evidence or embedder is None:
         raise ConfigError(
             "cite needs passages: give -o docs FILES, -o collection NAME, -f or -a, or leave it out"
         )
-    return Citer(evidence, embedder)
+    return Citer(evidence, embedder, language=language)

@@ -11,8 +11,8 @@ import llm
 from llm_msi.progress import Notice, Reporter
 
 if TYPE_CHECKING:
-    from msi_engine import Engine
-    from msi_engine.model import Progress
+    from msi_engine import DecodeConfig, Engine
+    from msi_engine.model import OnProgress, Progress
 
 
 @contextmanager
@@ -35,11 +35,28 @@ def load_engine(name: str | None) -> Engine:
     """
     from msi_engine import Engine
 
-    with Notice(f"Loading {name or 'the model'}") as notice, Reporter() as reporter:
+    with _shown(f"Loading {name or 'the model'}") as tell:
+        return Engine.load(name, on_progress=tell)
+
+
+def load_target(engine: Engine, config: DecodeConfig) -> None:
+    """Load what is to check the answer, if the options ask for that; reported like the model.
+
+    Raises:
+        msi_engine.errors.ModelError: If there is no target, or it does not fit the model.
+    """
+    with _shown(f"Loading the target of {config.target or engine.model_name}") as tell:
+        engine.prepare(config, on_progress=tell)
+
+
+@contextmanager
+def _shown(announcement: str) -> Iterator[OnProgress]:
+    """Shows reports of progress; of loading only that it is slow."""
+    with Notice(announcement) as notice, Reporter() as reporter:
 
         def tell(progress: Progress) -> None:
             if not progress.stage.startswith("loading"):
                 notice.close()  # there is something better to show
                 reporter(progress)
 
-        return Engine.load(name, on_progress=tell)
+        yield tell

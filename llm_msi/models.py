@@ -45,14 +45,16 @@ class _Shared:
     def _prepare(self, prompt: llm.Prompt) -> tuple[Engine, Grounding, JsonSchema | None]:
         """All that can go wrong before the first token: options, schema, documents, model."""
         from llm_msi.grounding import ground
-        from llm_msi.loading import load_engine
+        from llm_msi.loading import load_engine, load_target
         from llm_msi.options import decode_config
         from llm_msi.schema import constraint_of
 
         config = decode_config(prompt.options)
         constraint = constraint_of(prompt)
         grounding = ground(prompt, config, chat_messages(prompt.messages))
-        return load_engine(self.alias), grounding, constraint
+        engine = load_engine(self.alias)
+        load_target(engine, grounding.config)
+        return engine, grounding, constraint
 
 
 class MSI(_Shared, llm.Model):
