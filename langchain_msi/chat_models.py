@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, cast
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput
+from langchain_core.language_models import LangSmithParams, LanguageModelInput
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
@@ -19,6 +19,7 @@ from langchain_msi.fields import MSIFields, refuse_unknown
 from langchain_msi.messages import engine_messages
 from langchain_msi.metadata import ls_params, metadata_of, usage_of
 from langchain_msi.run import Run, num_prompt_tokens, token_ids
+from langchain_msi.structured import FORMAT, StructuredChatModel, constraint_of
 from langchain_msi.tools import (
     CHOICE,
     TOOLS,
@@ -32,7 +33,7 @@ from langchain_msi.tools import (
 from msi_engine.toolcalls import Piece
 
 
-class ChatMSI(MSIFields, BaseChatModel):
+class ChatMSI(MSIFields, StructuredChatModel):
     """Chat model that keeps K paths open until the sentence ends, on your own machine.
 
     Setup:
@@ -91,6 +92,18 @@ class ChatMSI(MSIFields, BaseChatModel):
         ```
 
         Cancelling the task frees the engine.
+
+    Structured output:
+        ```python
+        class Dog(BaseModel):
+            name: str = Field(max_length=20)
+            age: int = Field(ge=0, le=20)
+
+        llm.with_structured_output(Dog).invoke("Invent a dog.")
+        # Dog(name='Buddy', age=3)
+        ```
+
+        Every token is held to the schema, which the model is not shown: say what you want.
 
     Documents:
         ```python
@@ -196,9 +209,10 @@ class ChatMSI(MSIFields, BaseChatModel):
         tuned, rest = self.tuned(stop, options)
         with translated():
             offer = Offer.taken_from(rest)
-            refuse_unknown(set(rest) - {"stream"}, {*type(self).model_fields, TOOLS, CHOICE})
+            constraint = constraint_of(rest.pop(FORMAT, None), offer)
+            known = {*type(self).model_fields, TOOLS, CHOICE, FORMAT}
+            refuse_unknown(set(rest) - {"stream"}, known)
             prompt = engine_messages(messages) if offer is None else offer.prompt(messages)
-            constraint = None if offer is None else offer.constraint
         evidence, is_brought = tuned.passages, False
         if evidence is None and tuned.evidence_from_tools:
             evidence, is_brought = evidence_of(messages), True
