@@ -60,7 +60,14 @@ def make_store(kind: str, documents: list[Document], embeddings: Embeddings) -> 
 def make_chain(store: VectorStore, max_tokens: int = 96) -> Runnable[str, str]:
     """From a question to an answer."""
     retriever = store.as_retriever(search_kwargs={"k": 3})
-    llm = ChatMSI(k=4, max_tokens=max_tokens, embedder=store)
+    # Small models repeat themselves; the penalty keeps them from it.
+    llm = ChatMSI(
+        k=4,
+        max_tokens=max_tokens,
+        repetition_penalty=1.1,
+        repetition_context_size=64,
+        embedder=store,
+    )
     return (
         {"context": retriever, "question": RunnablePassthrough()}
         | grounded(PROMPT, llm)
