@@ -13,7 +13,7 @@ from pathlib import Path
 from msi_engine.model import load_model, load_target, prepare_backend
 
 TOKENS = 16
-SWEEPS = 3
+SWEEPS = 2
 
 
 def status(field: str) -> int:
