@@ -12,6 +12,7 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -98,10 +99,15 @@ def grounded(text: str, question: Question, judge: Embedder) -> float:
     sentences = [s for s in re.split(r"(?<=[.!?])\s+|\n+", text) if normal(s)]
     if not sentences:
         return 0.0
-    vectors = unit_vectors(judge, [*question.gold, *question.others, *sentences])
-    chunks = vectors[: -len(sentences)]
-    nearest = (vectors[-len(sentences) :] @ chunks.T).argmax(axis=1)
+    chunks = chunk_vectors(judge, (*question.gold, *question.others))
+    nearest = (unit_vectors(judge, sentences) @ chunks.T).argmax(axis=1)
     return float((nearest < len(question.gold)).mean())
+
+
+@cache
+def chunk_vectors(judge: Embedder, chunks: tuple[str, ...]) -> np.ndarray:
+    """Vectors of a question's chunks: every arm's answer is compared with them."""
+    return unit_vectors(judge, chunks)
 
 
 def normal(text: str) -> list[str]:
