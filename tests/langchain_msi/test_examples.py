@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.real_model, pytest.mark.usefixtures("home")]
 
 def example(name):
     spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # for Pydantic
     spec.loader.exec_module(module)
     return module
 
@@ -130,6 +130,15 @@ def test_web(monkeypatch):
     assert second.text == web.CHAIN.invoke({"question": "How?"})
     assert first.text.strip()
     assert "/answer?question=" in empty.text
+
+
+def test_structured(capsys):
+    structured = example("structured")
+    structured.main(structured.TEXT)
+    told = capsys.readouterr().out.strip()
+    meeting = structured.make_chain().invoke({"text": structured.TEXT})
+    assert told == repr(meeting)
+    assert structured.Meeting(**meeting.model_dump()) == meeting
 
 
 def test_consistency(capsys):
