@@ -63,7 +63,7 @@ class PathState:
         scores: Each scorer's value after each token, unweighted, as far as scored.
         status: Live, waiting or dropped.
         boundary: Why the path waits (``sentence``, ``paragraph``, ``length``, ``eos``, ``stop``,
-            ``budget``, or a third party's name), else None.
+            ``budget``, ``choice``, or a third party's name), else None.
         complete: False while the last token leaves a character incomplete.
     """
 
