@@ -8,9 +8,10 @@ import pytest
 
 from benchmarks.grounding import recorded
 from benchmarks.grounding_arms import WHOLE, cut_off, fitting, forwarded
+from benchmarks.grounding_questions import Question, RareWords, best_f1, contained, grounded
 from msi_engine import DecodeConfig
 from msi_engine.events import Collapsed, Finished
-from msi_engine.testing import ToyModel, ToyTokenizer, run_toy
+from msi_engine.testing import ToyEmbedder, ToyModel, ToyTokenizer, run_toy
 
 TOKENIZER = ToyTokenizer()
 
@@ -67,3 +68,36 @@ def test_a_line_that_was_broken_off_is_asked_again(tmp_path):
     assert recorded(out) == []
     out.write_text(json.dumps({"number": 3}) + "\n" + '{"number": 5, "qu')
     assert recorded(out) == [{"number": 3}]
+
+
+QUESTION = Question(
+    "Where does the tide come from?",
+    "The tide comes from the Moon.",
+    ("The tide comes from the Moon.",),
+    ("Bees make honey of nectar.", "Tea is a drink."),
+    ("the Moon", "moon's gravity"),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("The Moon makes the tide.", 1.0),
+        ("The Moon makes the tide. Bees like tea and honey of nectar.", 0.5),
+        ("Bees make honey!\nHoney is made of nectar. The tide comes.", 1 / 3),
+        ("", 0.0),
+        (" ... ", 0.0),
+    ],
+)
+def test_a_sentence_is_grounded_whose_nearest_chunk_is_of_the_passage(text, share):
+    paragraphs = [*QUESTION.gold, *QUESTION.others]
+    assert grounded(text, QUESTION, RareWords(paragraphs)) == pytest.approx(share)
+    assert grounded(text, QUESTION, ToyEmbedder(4096)) == pytest.approx(share)
+
+
+def test_answers_are_compared_as_squad_does():
+    assert contained("It is the MOON, of course.", QUESTION) == 1.0
+    assert contained("It is the moonlight.", QUESTION) == 0.0
+    # Of "moon pulls" and "moon": one word in common, of two and one.
+    assert best_f1("The moon pulls!", QUESTION) == pytest.approx(2 / 3)
+    assert best_f1("Bees.", QUESTION) == 0.0
