@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import re
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from langchain_core.callbacks import AsyncCallbackHandler
+from starlette.requests import ClientDisconnect
 
 from tests.langchain_msi.toys import ToyEmbeddings
 
@@ -130,6 +133,50 @@ def test_web(monkeypatch):
     assert second.text == web.CHAIN.invoke({"question": "How?"})
     assert first.text.strip()
     assert "/answer?question=" in empty.text
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.4"])  # of ASGI: two ways to tell of it
+def test_a_client_that_goes_away_frees_the_engine(monkeypatch, version):
+    monkeypatch.setattr("langchain_msi.ChatMSI", small(example("web").ChatMSI, k=2, max_tokens=900))
+    web = example("web")
+    ended = []
+
+    class Ends(AsyncCallbackHandler):
+        async def on_llm_end(self, response, **kwargs):
+            ended.append("finished")
+
+        async def on_llm_error(self, error, **kwargs):
+            ended.append("given up")
+
+    monkeypatch.setattr(web, "CHAIN", web.CHAIN.with_config(callbacks=[Ends()]))
+    scope = {
+        "type": "http",
+        "asgi": {"spec_version": version},
+        "method": "GET",
+        "path": "/answer",
+        "query_string": b"question=Tell+a+long+story.",
+        "headers": [],
+    }
+
+    async def visit():
+        left = asyncio.Event()
+
+        async def receive():
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            if left.is_set():
+                raise OSError("the client is gone")
+            if message.get("body"):
+                left.set()
+
+        with contextlib.suppress(ClientDisconnect):
+            await web.app(scope, receive, send)
+
+    asyncio.run(visit())
+    assert ended == ["given up"]
+    assert example("web").ChatMSI(k=1, max_tokens=4).invoke("Hi").text  # nobody is in the way
 
 
 def test_structured(capsys):
