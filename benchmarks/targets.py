@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import statistics
 import tempfile
 import time
@@ -89,16 +90,19 @@ def made(source: Path, folder: Path) -> dict[str, tuple[Path, ...]]:
 
 
 def quality(source: Path, found: dict[str, tuple[Path, ...]], text: str, tokens: int) -> None:
-    """Print bits a weight and perplexity of each."""
+    """Print bits a weight, perplexity and agreement with full precision of each."""
     reference = load_model(str(source))
     ids = reference.tokenizer.encode(text)[:tokens]
     weights = sum(place.size for place in find_tensors(source).values())
+    best, choices = judged(reference.model, ids)
     print(f"{weights} weights; {len(ids)} tokens of text\n")
-    print(f"{'':28}{'bits a weight':>14}{'perplexity':>12}")
-    print(f"{'full precision':28}{'':14}{perplexity(reference.model, ids):12.3f}")
+    print(f"{'':28}{'bits a weight':>14}{'perplexity':>13}{'same choice':>13}")
+    print(f"{'full precision':28}{'':14}{best:13.3f}")
     for name, folders in found.items():
         bits = 8 * sum(place.nbytes for f in folders for place in find_tensors(f).values())
-        print(f"{name:28}{bits / weights:14.2f}{perplexity(loaded(folders), ids):12.3f}")
+        found_perplexity, chosen = judged(loaded(folders), ids)
+        same = float(mx.mean(chosen == choices).item())
+        print(f"{name:28}{bits / weights:14.2f}{found_perplexity:13.3f}{same:13.3f}", flush=True)
 
 
 def loaded(folders: tuple[Path, ...]) -> Any:
@@ -106,13 +110,16 @@ def loaded(folders: tuple[Path, ...]) -> Any:
     return draft.model if len(folders) == 1 else load_target(draft, name=str(folders[1])).model
 
 
-def perplexity(model: Any, ids: list[int]) -> float:
-    total = 0.0
-    for start in range(0, len(ids), WINDOW):
+def judged(model: Any, ids: list[int]) -> tuple[float, mx.array]:
+    """Perplexity, and the most probable token at each place."""
+    total, choices = 0.0, []
+    for start in range(0, len(ids) - 1, WINDOW):
         window = mx.array(ids[start : start + WINDOW + 1])
         logits = model(window[None, :-1])[0].astype(mx.float32)
         total += losses.cross_entropy(logits, window[1:], reduction="sum").item()
-    return float(mx.exp(mx.array(total / (len(ids) - 1))).item())
+        choices.append(mx.argmax(logits, axis=-1))
+        mx.eval(choices)
+    return math.exp(total / (len(ids) - 1)), mx.concatenate(choices)
 
 
 def sweeps(found: dict[str, tuple[Path, ...]]) -> None:
