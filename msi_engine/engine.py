@@ -26,6 +26,8 @@ from msi_engine.text import Vocabulary
 from msi_engine.trace import Trace
 
 if TYPE_CHECKING:
+    from msi_engine.model.store import Part
+    from msi_engine.opinions import Opinion
     from msi_engine.pair import Pair
     from msi_engine.prompt import Prompt
     from msi_engine.stepping import LogitsProcessor
@@ -146,10 +148,42 @@ class Engine:
         tell = ENGINE_THREAD.while_wanted(on_progress or ignore_progress)
         ENGINE_THREAD.call(lambda: self._paired(config, tell))
 
+    def opinions(
+        self, prompt: Prompt, tokens: Sequence[int], config: DecodeConfig, *, of: Part = "draft"
+    ) -> list[Opinion]:
+        """What the draft or the target would write before each token of an answer.
+
+        Args:
+            prompt: What is answered; see `generate`.
+            tokens: The answer's token ids.
+            config: Names the target, as for a generation; ``refine`` may be off.
+            of: Whose opinion.
+
+        Raises:
+            ModelError: If there is no target, or it does not fit the model.
+            PromptError: If the prompt cannot be used.
+        """
+
+        def read() -> list[Opinion]:
+            from msi_engine.opinions import opinions
+            from msi_engine.prompt import encode_prompt
+
+            pair = self._paired(config, ignore_progress)
+            model = pair.draft.model if of == "draft" else pair.target.model.model
+            encoded = encode_prompt(pair.draft.tokenizer, prompt).tokens
+            return opinions(model, encoded, tokens, config.prefill_step_size)
+
+        return ENGINE_THREAD.call(read)
+
     @property
     def model_name(self) -> str:
         """The name that the model was loaded by."""
         return self._loaded.name
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Tokens that end an answer."""
+        return self._loaded.eos_token_ids
 
     @property
     def context_length(self) -> int | None:
