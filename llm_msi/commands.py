@@ -186,6 +186,49 @@ def explain(turn_id: str | None, database: Path | None, as_json: bool) -> None:
         click.echo("\n".join(explanation(turn)))
 
 
+@msi.command("tune-refine")
+@click.argument("prompts", nargs=-1)
+@click.option(
+    "--file",
+    "-f",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File of prompts, one a line.",
+)
+@click.option("--model", "-m", help="Pair to tune: msi/ALIAS, in place of the default.")
+@click.option("--target", metavar="NAME", help="Model that checks, in place of the pair's own.")
+@click.option(
+    "--tokens", type=click.IntRange(1), default=64, show_default=True, help="An answer's."
+)
+@click.option("--taus", default="0,0.25,0.5,1,2,4", show_default=True, help="Margins, in nats.")
+@click.option("--windows", default="4,8,16,32", show_default=True, help="Windows, in tokens.")
+@click.option(
+    "--agreement",
+    type=click.FloatRange(0, 1),
+    default=0.99,
+    show_default=True,
+    help="Least share of the tokens that are to be the target's own choice.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw the trade-off to this file: svg, png or html.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Everything that was found, as JSON.")
+def tune_refine(
+    out: Path | None, as_json: bool, prompts: tuple[str, ...], file: Path | None, **options: Any
+) -> None:
+    """Find tau and window of `-o refine margin` for a pair, on PROMPTS of your own.
+
+    The target's own answer to each prompt is written, and the draft read along it: how sure it was
+    of each token, and where it would have written another. From that follows what each tau and
+    window would check, catch and read; the one to take is then run.
+    """
+    from llm_msi.tune_refine_command import told
+
+    with clear_errors():
+        click.echo(told(prompts, file, out, as_json=as_json, **options))
+
+
 @contextmanager
 def clear_errors() -> Iterator[None]:
     """Show the engine's errors as `Error: ...` with exit code 1."""
