@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -13,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher
+from mlx.utils import tree_map
 
 from msi_engine import DecodeConfig, Engine, JsonSchema
 from msi_engine.errors import ConfigError, DecodeError
@@ -20,6 +23,9 @@ from msi_engine.events import Collapsed, Spawned
 from msi_engine.grammar import states
 from msi_engine.grammar.processor import GrammarProcessor, _read_vocabulary
 from msi_engine.grammar.states import GrammarStates
+from msi_engine.model import TargetModel
+from msi_engine.pair import Pair, Target
+from msi_engine.prefix import PrefixKeeper
 from msi_engine.testing import ToyModel, ToyTokenizer, run_toy
 from tests.engine.schemas import random_schema
 from tests.engine.tiny_engine import tiny_engine
@@ -35,6 +41,7 @@ PERSON = {
     },
     "required": ["name", "age"],
 }
+LISTS = {"type": "array", "items": {"type": "string", "maxLength": 9}, "minItems": 4, "maxItems": 9}
 WAYS: list[dict[str, Any]] = [
     {"temperature": 1.0, "spawn_temperature": 1.0},
     {"temperature": 1.0, "collapse": "token_vote", "vote_guard": None, "segment_length": 6},
@@ -300,6 +307,58 @@ def test_a_processor_that_forbids_all_that_the_grammar_allows_fails_the_answer(
                 constraint=JsonSchema(PERSON),
                 logits_processors=[lambda _, logits: logits.at[:, brace].add(-np.inf)],
             )
+
+
+# With a target
+
+
+def with_target(off: float = 0.15) -> Engine:
+    """A draft whose target has other weights, a little off."""
+    engine, target = tiny_engine(), tiny_engine()._loaded.model
+    keys = iter(mx.random.split(mx.random.key(7), 100))
+    target.update(
+        tree_map(
+            lambda a: a + off * mx.std(a) * mx.random.normal(a.shape, key=next(keys)),
+            target.parameters(),
+        )
+    )
+    mx.eval(target.parameters())
+    swept = TargetModel(target, "resident", "t", Path("t"), bytes_per_sweep=0, nbytes=0)
+    pair = Pair(
+        engine._loaded,
+        PrefixKeeper(engine._loaded.model),
+        Target(swept, PrefixKeeper(target), draft_bytes=0),
+    )
+    engine._pair = ((None, "auto"), pair)
+    return engine
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_verified_path_is_the_targets_own_held_to_the_same_schema(seed: int) -> None:
+    engine = with_target()
+    target = engine._pair[1].target.model.model
+    alone = Engine(dataclasses.replace(engine._loaded, model=target))
+    options = {"k": 1, "max_tokens": 60, "constraint": JsonSchema(PERSON if seed else LISTS)}
+    prompt = PROMPT + " jumps" * seed
+    checked = engine.generate(prompt, refine="verify", **options)
+    assert checked.tokens == alone.generate(prompt, **options).tokens
+    assert checked.stats.refinement.rollbacks > 0
+
+
+@pytest.mark.parametrize("refine", ["verify", "margin", "rescore"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_what_a_target_puts_in_place_is_valid_too(refine: str, temperature: float) -> None:
+    engine = with_target()
+    for seed in range(4):
+        schema = random_schema(seed)
+        answer = engine.generate(
+            PROMPT, k=3, max_tokens=500, seed=seed, temperature=temperature, refine=refine,
+            constraint=JsonSchema(schema),
+        )  # fmt: skip
+        if answer.finish_reason == "eos":
+            jsonschema.validate(json.loads(answer.text), schema, jsonschema.Draft202012Validator)
+        else:  # a greedy model of random weights may write the digits of a number for ever
+            assert (answer.finish_reason, temperature) == ("length", 0.0)
 
 
 # Schemas
