@@ -42,7 +42,7 @@ class NextToken:
     @cached_property
     def has_choice(self) -> bool:
         """False if the logits processors leave a single token."""
-        return self.processed is self.raw or np.count_nonzero(self.processed > -np.inf) > 1
+        return self.processed is self.raw or int((self.processed > -np.inf).sum()) > 1
 
     @cached_property
     def _exp(self) -> tuple[np.ndarray, float, float]:
