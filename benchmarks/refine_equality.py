@@ -99,4 +99,6 @@ def report(log: Log, kind: str, max_tokens: int) -> None:
     for x in lines:
         if x["result"] != "equal":
             lead = "" if x["lead"] is None else f", {x['lead']:.2g} ahead"
-            print(f"  prompt {x['prompt']}, window {x['window']}: {x['result']} at {x['same']}{lead}")
+            print(
+                f"  prompt {x['prompt']}, window {x['window']}: {x['result']} at {x['same']}{lead}"
+            )
