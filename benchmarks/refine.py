@@ -1,8 +1,12 @@
 """What refinement gives and costs, on the embedded pair or another.
 
-    python -m benchmarks.refine --part equality [--windows 4,16] [--prompts 50] [--tokens 96]
+    python -m benchmarks.refine --part equality [--windows 4,16] [--kind stream]
+    python -m benchmarks.refine --part margin [--bits 4,3,2]    drafts read along the target's text
+    python -m benchmarks.refine --part runs [--taus 1,2]        mode margin, run
+    python -m benchmarks.refine --part cost                     of the runs in the log
 
-Runs are written to ``--log`` as they end, and not run again from there.
+Runs are written to ``--log`` as they end, and not run again from there; `margin` and `runs` take
+the target's own text from the log, too. A residual target is named by ``--model`` (a pair).
 """
 
 from __future__ import annotations
@@ -11,35 +15,63 @@ import argparse
 from pathlib import Path
 
 from benchmarks.refine_common import Log
+from benchmarks.refine_cost import cost
 from benchmarks.refine_equality import equality
+from benchmarks.refine_margin import margin
+from benchmarks.refine_runs import runs
 from msi_engine import Engine
+from msi_engine.model import resolve
 
 KINDS = {
     "resident": {"target_residency": "resident"},
     "stream": {"target_residency": "stream"},
+    "residual": {},
 }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.refine")
-    parser.add_argument("--part", choices=["equality"], required=True)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        prog="python -m benchmarks.refine",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--part", choices=["equality", "margin", "runs", "cost"], required=True)
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--log", type=Path, default=Path("refine.jsonl"))
+    parser.add_argument("--folder", type=Path, default=Path("refine-drafts"))
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--windows", default="4,16")
+    parser.add_argument("--taus", default="1,2")
+    parser.add_argument("--bits", default="4,3,2")
     parser.add_argument("--kind", choices=sorted(KINDS), default="resident")
     options = parser.parse_args()
-    engine = Engine.load(options.model)
-    equality(
-        engine,
-        Log(options.log),
-        kind=options.kind,
-        windows=[int(w) for w in options.windows.split(",")],
-        num_prompts=options.prompts,
-        max_tokens=options.tokens,
-        target=dict(KINDS[options.kind]),
-    )
+    log, (prompts, tokens) = Log(options.log), (options.prompts, options.tokens)
+    windows = [int(w) for w in options.windows.split(",")]
+    if options.part == "cost":
+        cost(log)
+    elif options.part == "margin":
+        target = resolve(options.model).target
+        if target is None:
+            parser.error(f"{options.model} is no pair that is here")
+        bits = [int(b) for b in options.bits.split(",")]
+        options.folder.mkdir(exist_ok=True)
+        margin(
+            log, options.folder, target=target, bits=bits, num_prompts=prompts, max_tokens=tokens
+        )
+    elif options.part == "runs":
+        taus = [float(t) for t in options.taus.split(",")]
+        runs(Engine.load(options.model), log, taus, windows[0], prompts, tokens)
+    else:
+        equality(
+            Engine.load(options.model),
+            log,
+            kind=options.kind,
+            windows=windows,
+            num_prompts=prompts,
+            max_tokens=tokens,
+            target=dict(KINDS[options.kind]),
+        )
 
 
 if __name__ == "__main__":
