@@ -171,3 +171,39 @@ def test_a_rollback_inside_a_sentence_puts_no_citation_there():
 def test_sentences_that_end_inside_a_window_are_cited_where_they_end():
     text = cited(("The tide comes from the Moon. Bees", "length"), (" hum. Snow", "rollback"))
     assert text == "The tide comes from the Moon. [1] Bees hum. [2] Snow"
+
+
+@pytest.mark.real_model
+def test_a_refined_answer_and_what_is_told_of_it(msi, llm_cli, logged):
+    options = ("-o", "k", "1", "-o", "refine", "verify", "-o", "window", "4", "-o", "trace", "1")
+    said = msi("What is tea?", *options)
+    assert "[0] target: 4 of 4 tokens checked" in said.err
+    entry = logged()[-1]
+    cost = entry["response_json"]["stats"]["refinement"]
+    details = entry["token_details"]
+    details = json.loads(details) if isinstance(details, str) else details
+    assert details["sweeps"] == cost["sweeps"] > 0
+    assert details["drafted"] == cost["drafted"] == details["checked"]
+    assert said.err.count("taken back") == cost["rollbacks"] == details["rollbacks"]
+    lines = llm_cli("msi", "explain").out
+    assert lines.count("taken back") == cost["rollbacks"]
+    assert "target:       verify, resident; checked" in lines
+
+    plain = msi("What is tea?", "-o", "k", "1")  # the embedded pair decodes with its target
+    assert plain.out == said.out
+
+
+@pytest.mark.real_model
+def test_a_model_without_a_target_is_refused_before_any_text(store, monkeypatch):
+    import llm
+
+    from llm_msi.models import MSI
+
+    monkeypatch.setenv("MSI_HOME", str(store))
+    lone = MSI(str(store / "models" / "embedded" / "draft"))
+    response = lone.prompt("Hi", refine="verify", k=1, max_tokens=4)
+    chunks = []
+    with pytest.raises(llm.ModelError, match="has no target to check it") as caught:
+        chunks += response
+    assert not chunks
+    assert len(str(caught.value).splitlines()) == 1
