@@ -59,8 +59,8 @@ def timed(engine: Engine, seconds: dict[str, float]) -> Iterator[None]:
     from msi_engine import runner
     from msi_engine.bundle import Bundle
     from msi_engine.cache import SharedPrefixCache
-    from msi_engine.decoder import Decoder
     from msi_engine.drawing import Drawer
+    from msi_engine.growth import Growth
 
     text = type(engine._vocabulary.detokenizer())
     parts: list[tuple[str, Any, str]] = [
@@ -68,7 +68,7 @@ def timed(engine: Engine, seconds: dict[str, float]) -> Iterator[None]:
         ("wait for it, copy the logits", runner, "to_numpy"),
         ("draw tokens", Drawer, "next"),
         ("decode text", text, "push"),
-        ("test boundaries", Decoder, "_test_boundary"),
+        ("test boundaries", Growth, "_test_boundary"),
         ("weigh", Bundle, "record_step"),
         ("find duplicates", Bundle, "drop_duplicates"),
         ("merge the winner", SharedPrefixCache, "collapse"),

@@ -17,19 +17,19 @@ from dataclasses import dataclass
 from functools import partial
 
 from msi_engine import collapse, credence
-from msi_engine.boundary import BoundaryContext, BoundaryPredicate
-from msi_engine.bundle import ENDINGS, Bundle
+from msi_engine.boundary import BoundaryPredicate
+from msi_engine.bundle import ENDINGS
 from msi_engine.config import DecodeConfig
 from msi_engine.drawing import Drawer
-from msi_engine.events import Collapsed, Event, Finished, RolledBack, Spawned, Stats, Verified
+from msi_engine.events import Collapsed, Event, Finished, RolledBack, Stats, Verified
 from msi_engine.feed import BRANCH, Accept, CacheOp, Feed, Reject, Sweep, Turn
+from msi_engine.growth import Growth, Means, Soil
 from msi_engine.outlet import Outlet
 from msi_engine.panel import ScorerPanel
-from msi_engine.path import Draw, PathState
+from msi_engine.path import PathState
 from msi_engine.refine import Refinement, by_path, logprobs
 from msi_engine.sampling import NextToken, Proposal
-from msi_engine.tails import Tails
-from msi_engine.text import Detokenizer, Vocabulary
+from msi_engine.text import Vocabulary
 from msi_engine.vote import Vote
 
 _Rows = Sequence[NextToken]
@@ -90,29 +90,32 @@ class Decoder:
         )
         self.tokens: list[int] = []
         self.text = ""
-        self._vocabulary = vocabulary
-        self._boundaries = boundaries
         self._panel = panel
         self._drawer = Drawer(config, proposal, seed)
         self._refinement = Refinement(config, proposal, vocabulary.eos_token_ids)
         if config.refine != "off":
             self.stats.refinement = self._refinement.stats
         self._prompt_tokens = list(prompt_tokens)
-        self._prompt = prompt
         self._similarity = similarity
         self._outlet = Outlet(config.stop)
         self._detokenizer = vocabulary.detokenizer(prompt_tokens)
+        self._means = Means(
+            config,
+            vocabulary,
+            boundaries,
+            panel,
+            self._drawer,
+            self._refinement,
+            self._outlet,
+            self.stats,
+            prompt,
+        )
         self._events: list[Event] = []
         self._ops: tuple[CacheOp, ...] = ()  # of segments that ended within the turn
-        # Of the segment under way, set anew by `_spawn`
         self._then: Callable[[_Rows], _Pass | None]  # what the pass under way is for
+        # Of the segment under way
+        self._growth: Growth
         self._root: NextToken
-        self._bundle: Bundle
-        self._segment_length = 0  # cap on the paths
-        self._tails: Tails
-        self._detokenizers: dict[int, Detokenizer] = {}  # by path
-        self._rows: dict[int, NextToken] = {}  # next-token logits by path
-        self._align_left: int | None = None  # greedy tokens left to stragglers
         self._vote: Vote | None = None
         self._swept: tuple[int, ...] = ()  # paths that the target has read and not settled
         self._decided: tuple[str, ...] = ()  # scorers that decided the collapse
@@ -141,7 +144,7 @@ class Decoder:
         if path == BRANCH and self._vote is not None:
             own = self._vote.tokens
         elif path is not None:
-            own = self._bundle.paths[path].tokens
+            own = self._growth.bundle.paths[path].tokens
         return [*self._prompt_tokens, *self.tokens, *own]
 
     def _turn(self, feed: _Pass | None) -> Turn:
@@ -150,131 +153,40 @@ class Decoder:
             self.stats.forward_tokens += sum(map(len, feed.tokens))
         elif feed is not None:
             self._refinement.stats.sweeps += 1
-        turn = Turn(tuple(self._events), self._ops + self._tails.take_ops(), feed)
-        self._events, self._ops = [], ()
+        turn = Turn(tuple(self._events), self._ops + self._growth.tails.take_ops(), feed)
+        self._events.clear()
+        self._ops = ()
         return turn
 
-    # Drawing
+    # A segment
 
     def _spawn(self, root: NextToken) -> _Pass | None:
-        segment = self.stats.collapses
-        draws = self._drawer.first(root, segment)
-        paths = [PathState(index) for index in range(len(draws))]
+        soil = Soil(root, self.text, len(self.tokens), self._detokenizer)
         self._root = root
-        self._rows = {}
-        self._detokenizers = {p.index: self._detokenizer.fork() for p in paths}
-        self._bundle = Bundle(
-            self.config,
-            self._panel,
-            paths,
-            segment=segment,
-            prompt=self._prompt,
-            committed=self.text,
-        )
-        self._refinement.begin(root)
-        self._segment_length = self._refinement.segment_length(len(self.tokens))
-        self._tails = Tails(len(paths), revocable=self.config.verifies)
-        self._align_left = None
         self._vote = None
-        self.stats.trajectories += len(paths)
-        tokens, logprobs = zip(*((d.token, d.logprob) for d in draws), strict=True)
-        self._events.append(Spawned(segment, tokens, logprobs))
-        return self._push_all(paths, draws)
+        self._growth = Growth(self._means, soil, self._events)
+        return self._grown(self._growth.start())
 
-    def _draw(self) -> _Pass | None:
-        greedy = self._align_left is not None
-        live = self._bundle.live
-        for path in live:
-            self._refinement.remember(path.index, self._rows[path.index])
-        draws = self._drawer.next(live, self._rows, self._bundle.segment, greedy=greedy)
-        return self._push_all(live, draws)
-
-    def _push_all(self, paths: Sequence[PathState], draws: Sequence[Draw]) -> _Pass | None:
-        """Append a token to each path and feed it; settle at once where none can be fed."""
-        for path, draw in zip(paths, draws, strict=True):
-            detokenizer = self._detokenizers[path.index]
-            path.push(draw, detokenizer.push(draw.token), complete=detokenizer.complete)
-            if ending := self._ending(path):
-                path.wait(ending)
-        self.stats.path_tokens += len(draws)
-        counted, live = self._bundle.counted, self._bundle.live
-        if len(counted) == 1 and not self.config.verifies:  # the only path's text is final
-            self._events += self._outlet.offer(self.text + counted[0].text)
-        if not live:
-            return self._settle()
-        self._bundle.prepare()
-        self._tails.follow(self._bundle.paths)
-        self._then = self._step
-        return Feed(
-            paths=tuple(p.index for p in live),
-            tokens=tuple((p.draws[-1].token,) for p in live),
-            forked=self._tails.forked,
-        )
-
-    def _ending(self, path: PathState) -> str | None:
-        """Why nothing can follow the path's last token, if so."""
-        if path.draws[-1].token in self._vocabulary.eos_token_ids:
-            return "eos"
-        if self._outlet.stops(self.text, path.text):
-            return "stop"
-        if len(self.tokens) + len(path) >= self.config.max_tokens:
-            return "budget"
-        return None
-
-    # Boundaries and weights
-
-    def _step(self, rows: _Rows) -> _Pass | None:
-        for path, row in zip(self._bundle.live, rows, strict=True):
-            self._rows[path.index] = row
-            self._test_boundary(path, row)
-        return self._settle()
-
-    def _test_boundary(self, path: PathState, row: NextToken) -> None:
-        context = BoundaryContext(
-            committed=self.text,
-            segment=path.text,
-            num_tokens=len(path),
-            complete=path.complete,
-            end_mass=lambda: row.mass(self._vocabulary.end_mask_for(len(row.raw))),
-        )
-        # A single path that is verified has nothing to wait for but the target.
-        boundaries = () if self.config.k == 1 and self.config.verifies else self._boundaries
-        reached = (b.name for b in boundaries if path.complete and b.reached(context))
-        if name := next(reached, None):
-            path.wait(name)
-        elif len(path) >= self._segment_length:
-            path.wait("length")
-        elif path.complete and self._forced and row.has_choice:
-            path.wait("choice")
-
-    @property
-    def _forced(self) -> bool:
-        """True if the spawn had no choice; the first choice after it is for K paths."""
-        return self.config.k > 1 and not self._root.has_choice
-
-    def _settle(self) -> _Pass | None:
-        bundle = self._bundle
-        self._events += bundle.record_step(max(map(len, bundle.counted)))
-        self._events += bundle.drop_duplicates()
-        if self._align_left is None and bundle.majority_waits():
-            self._align_left = self.config.align_steps
-        if not bundle.live or self._align_left == 0:
-            return self._collapse()
-        if self._align_left is not None:
-            self._align_left -= 1
-        return self._draw()
+    def _grown(self, feed: Feed | None) -> _Pass | None:
+        """Feed what the segment wants fed, or collapse it."""
+        self._then = lambda rows: self._grown(self._growth.step(rows))
+        return self._collapse() if feed is None else feed
 
     # Collapse
 
     def _collapse(self) -> _Pass | None:
-        self._events += self._bundle.settle()
-        counted = self._bundle.counted
+        self._events += self._growth.bundle.settle()
+        counted = self._growth.bundle.counted
         if self.config.refine == "rescore" and len(counted) > 1:
             return self._sweep(counted, self._choose_rescored)
         return self._choose()
 
     def _choose(self) -> _Pass | None:
-        bundle, counted, shares = self._bundle, self._bundle.counted, self._bundle.credences()
+        bundle, counted, shares = (
+            self._growth.bundle,
+            self._growth.bundle.counted,
+            self._growth.bundle.credences(),
+        )
         mode = self.config.effective_collapse
         choice = collapse.Choice(
             mode,
@@ -289,20 +201,18 @@ class Decoder:
         winner = next((p for p in counted if p.tokens == chosen), None)
         if winner is None:
             return self._begin_vote(chosen, counted[collapse.argmax(shares)])
-        return self._conclude(winner, self._rows.get(winner.index), mode)
+        return self._conclude(winner, self._growth.rows.get(winner.index), mode)
 
     def _begin_vote(self, tokens: tuple[int, ...], fallback: PathState) -> Feed:
         """Run the voted segment on a branch of its own: it is none of the paths."""
         self._vote = Vote(tokens, fallback)
-        self._tails.branch(fallback.index)
+        self._growth.tails.branch(fallback.index)
         self._then = partial(self._end_vote, self._vote)
-        ends = tokens[-1] in self._vocabulary.eos_token_ids
+        ends = tokens[-1] in self._means.vocabulary.eos_token_ids
         return Feed((BRANCH,), (tokens[:-1] if ends else tokens,), all_positions=True)
 
     def _end_vote(self, vote: Vote, rows: _Rows) -> _Pass | None:
-        detokenizer = self._detokenizer.fork()
-        path = vote.replay([self._root, *rows], detokenizer)
-        self._detokenizers[BRANCH] = detokenizer
+        path = self._growth.replay(BRANCH, vote.draws([self._root, *rows]))
         self._refinement.remember_all(BRANCH, rows)
         if self.config.refine == "rescore":  # as its rivals were
             return self._sweep([path], partial(self._guard_vote, vote, path, rows[-1]))
@@ -315,8 +225,10 @@ class Decoder:
             path.replace_logprobs(logprobs(path, targets))
         if vote.refused(path, self.config.vote_guard):
             winner = vote.fallback
-            return self._conclude(winner, self._rows.get(winner.index), "argmax", vote.note(path))
-        path.wait(self._ending(path) or "vote")
+            return self._conclude(
+                winner, self._growth.rows.get(winner.index), "argmax", vote.note(path)
+            )
+        path.wait(self._growth.ending(path) or "vote")
         return self._conclude(path, row, "token_vote")
 
     # Asking the target
@@ -330,7 +242,7 @@ class Decoder:
         return Sweep(tuple(p.tokens for p in paths))
 
     def _choose_rescored(self, rows: _Rows) -> _Pass | None:
-        for path, own in by_path(self._bundle.counted, rows):
+        for path, own in by_path(self._growth.bundle.counted, rows):
             path.replace_logprobs(logprobs(path, own))
         return self._choose()
 
@@ -348,7 +260,7 @@ class Decoder:
         return self._commit(choice)
 
     def _verify(self, choice: _Chosen, flagged: tuple[int, ...], rows: _Rows) -> _Pass | None:
-        segment, winner = self._bundle.segment, choice.winner
+        segment, winner = self._growth.bundle.segment, choice.winner
         rng = self._drawer.verify_stream(segment)
         verdict = self._refinement.judge(winner, flagged, rows, rng)
         self._refinement.account(winner, flagged, verdict.accepted)
@@ -365,17 +277,15 @@ class Decoder:
         Nothing of the segment has touched the state before it, so that going back is to begin
         there again: texts are decoded anew, and draws to come have streams of their own.
         """
-        winner, detokenizer = choice.winner, self._detokenizer.fork()
-        path = PathState(winner.index)
-        for draw in (*winner.draws[:position], row.draw(token, 0.0)):
-            path.push(draw, detokenizer.push(draw.token), complete=detokenizer.complete)
-        path.wait(self._ending(path) or "rollback")
-        self._detokenizers[winner.index] = detokenizer
-        self._tails.merge(winner.index, position)
+        winner = choice.winner
+        draws = [*winner.draws[:position], row.draw(token, 0.0)]
+        path = self._growth.replay(winner.index, draws)
+        path.wait(self._growth.ending(path) or "rollback")
+        self._growth.tails.merge(winner.index, position)
         kept = winner.texts[position - 1] if position else ""
         self._events.append(
             RolledBack(
-                segment=self._bundle.segment,
+                segment=self._growth.bundle.segment,
                 position=position,
                 discarded=winner.tokens[position:],
                 token=token,
@@ -389,8 +299,8 @@ class Decoder:
 
     def _commit(self, choice: _Chosen) -> _Pass | None:
         """The segment becomes committed text; go on from there, or finish."""
-        bundle, winner = self._bundle, choice.winner
-        self._tails.merge(winner.index)
+        bundle, winner = self._growth.bundle, choice.winner
+        self._growth.tails.merge(winner.index)
         self._settle_target(winner)
         self._events.append(
             Collapsed(
@@ -411,12 +321,12 @@ class Decoder:
             self.stats.decided[name] += 1
         self.tokens += winner.tokens
         self.text += winner.text
-        self._detokenizer = self._detokenizers[winner.index]
+        self._detokenizer = self._growth.detokenizers[winner.index]
         if winner.boundary in ENDINGS:
             self._finish(winner)
             return None
         self._events += self._outlet.offer(self.text)
-        self._ops += self._tails.take_ops()
+        self._ops += self._growth.tails.take_ops()
         if choice.row is not None:
             return self._spawn(choice.row)
         self._then = lambda rows: self._spawn(rows[0])

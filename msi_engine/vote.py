@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from msi_engine.feed import BRANCH
-from msi_engine.path import PathState
+from msi_engine.path import Draw, PathState
 from msi_engine.sampling import NextToken
-from msi_engine.text import Detokenizer
 
 
 class Vote:
@@ -25,19 +23,15 @@ class Vote:
         self.fallback = fallback
         self._masked = False  # a voted token follows one that it may not follow
 
-    def replay(self, rows: Sequence[NextToken], detokenizer: Detokenizer) -> PathState:
-        """The voted segment as a path, with the model's own logprobs.
+    def draws(self, rows: Sequence[NextToken]) -> list[Draw]:
+        """The voted tokens with the model's own logprobs.
 
         Args:
             rows: Next-token logits before each voted token (the spawn's root first).
-            detokenizer: Text state at the spawn; moved past the segment.
         """
-        path = PathState(BRANCH)
-        for token, row in zip(self.tokens, rows, strict=False):  # one row more than tokens
-            self._masked |= bool(row.processed[token] == -np.inf)
-            draw = row.draw(token, 0.0, "inner" if path.draws else "spawn")
-            path.push(draw, detokenizer.push(token), complete=detokenizer.complete)
-        return path
+        pairs = list(zip(self.tokens, rows, strict=False))  # one row more than tokens
+        self._masked = any(row.processed[token] == -np.inf for token, row in pairs)
+        return [row.draw(t, 0.0, "inner" if i else "spawn") for i, (t, row) in enumerate(pairs)]
 
     def refused(self, path: PathState, guard: float | None) -> bool:
         """True if the vote is more than ``guard`` nats a token worse than the fallback.

@@ -99,7 +99,7 @@ def first_segment(config: DecodeConfig, seed: int) -> list[tuple[tuple[Draw, ...
     )
     runner = ToyRunner(MODEL, (0,))
     turn = decoder.start(runner.root())
-    bundle = decoder._bundle  # the draws with their log q are nowhere else to be had
+    bundle = decoder._growth.bundle  # the draws with their log q are nowhere else to be had
     while not any(isinstance(e, Collapsed) for e in turn.events):
         turn = decoder.advance(runner.run(turn))
     (collapse,) = [e for e in turn.events if isinstance(e, Collapsed)]

@@ -18,6 +18,7 @@ from msi_engine.decoder import Decoder
 from msi_engine.drawing import Drawer
 from msi_engine.events import Collapsed, Committed
 from msi_engine.feed import Accept, Reject
+from msi_engine.growth import Growth
 from msi_engine.outlet import Outlet
 from msi_engine.prefix import PrefixKeeper
 from msi_engine.refine import Refinement
@@ -156,7 +157,8 @@ POINTS: list[tuple[type, str]] = [
     *((Runner, n) for n in ("run", "_apply", "_forward")),
     *((Refinement, n) for n in ("begin", "flagged", "judge", "account", "_redraw")),
     *((Decoder, n) for n in ("_sweep", "_verify", "_roll_back", "_commit", "_settle_target")),
-    *((Decoder, n) for n in ("_spawn", "_ending", "_finish")),
+    *((Decoder, n) for n in ("_spawn", "_finish")),
+    *((Growth, n) for n in ("start", "step", "ending", "replay")),
     (Drawer, "verify_stream"),
     (Bundle, "reports"),
     (Outlet, "offer"),
