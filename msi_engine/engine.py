@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msi_engine.config import DecodeConfig
-from msi_engine.errors import ConfigError, DecodeError
+from msi_engine.errors import ConfigError, DecodeError, ModelError
 from msi_engine.events import Event, Stats
 from msi_engine.evidence import Embedder, Evidence, as_evidence
 from msi_engine.grammar import JsonSchema
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from msi_engine.opinions import Opinion
     from msi_engine.pair import Pair
     from msi_engine.prompt import Prompt
+    from msi_engine.session import Request
     from msi_engine.stepping import LogitsProcessor
 
 
@@ -330,10 +331,19 @@ class Engine:
             words = self._words(prompt)
             if config.refine == "off":
                 return Session(self._loaded, words, self._keeper, request).events()
-            pair = self._paired(config, ignore_progress)
-            return Session(pair.draft, words, pair.keeper, request, pair.target).events()
+            return self._refined(words, request)
 
         return events
+
+    def _refined(self, words: Vocabulary, request: Request) -> Generator[Event]:
+        from msi_engine.session import Session
+
+        pair = self._paired(request.config, ignore_progress)
+        try:
+            yield from Session(pair.draft, words, pair.keeper, request, pair.target).events()
+        except ModelError:  # the target's files have changed: the next one begins with them anew
+            self._pair = None
+            raise
 
     def _paired(self, config: DecodeConfig, tell: OnProgress) -> Pair:
         """Draft and target, in memory from the first time they are asked for. Engine thread only.
