@@ -121,8 +121,8 @@ class Run:
             evidence = with_stored_vectors(evidence, embedder)
             embedder = embeddings_of(embedder)
         config = self._held(fields.decode_config())
-        if embedder is not None and config.scorers:
-            embedder = find_embedder(embedder)
+        compares = config.k > 1 and (config.scorers or config.effective_collapse == "mbr")
+        embedder = find_embedder(embedder) if embedder is not None and compares else None
         self._trace = Trace(engine.model_name, config)
         if self.make_reader is not None and why_no_tools(engine.tokenizer) is None:
             self._reader = self.make_reader(engine.tokenizer)

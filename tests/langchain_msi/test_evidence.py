@@ -183,6 +183,17 @@ def test_with_evidence_and_no_scorers_named_rag_chooses(kind, tiny):
     assert scorers_of(llm, evidence=TEXTS, law="paper") == {}
 
 
+@BOTH
+def test_without_scorers_paths_are_compared_by_the_embeddings_given(kind, tiny):
+    embeddings = ToyEmbeddings()
+    llm = kind(model=tiny, k=3, max_tokens=6, embedder=embeddings, spawn_min_p=0.0)
+    llm.invoke("new")
+    assert embeddings.asked
+    alone = ToyEmbeddings()
+    llm.invoke("new", k=1, embedder=alone)
+    assert not alone.asked
+
+
 def scorers_of(llm, **options):
     prompts = [[HumanMessage("new")]] if isinstance(llm, ChatMSI) else ["new"]
     generation = llm.generate(prompts, **options).generations[0][0]
