@@ -36,6 +36,8 @@ def _joins(schema: Schema) -> bool:
 def _close(schema: dict[str, Any]) -> dict[str, Any]:
     names = schema.get("properties")
     says = "additionalProperties" in schema or "patternProperties" in schema
-    if says or not isinstance(names, Mapping) or not set(schema.get("required", ())) <= set(names):
+    required = schema.get("required")
+    needed = set(required) if isinstance(required, list) else set()
+    if says or not isinstance(names, Mapping) or not needed <= set(names):
         return schema
     return {**schema, "additionalProperties": False}

@@ -50,16 +50,12 @@ class JsonSchema:
         if not isinstance(schema, Mapping):
             raise ConfigError(f"a JSON schema must be a JSON object, got {schema!r}")
         self.schema = dict(schema)
-        _check_names_can_be_counted(schema)
-        asked = normal(schema)
-        self.grammar, problem = _compile(asked)
-        if problem:
-            raise ConfigError(f"the JSON schema cannot be held to: {_explained(problem)}")
-        # Closed after it has compiled as given: that the branches of a `oneOf` exclude each other
-        # has to be shown of the schema that was asked for.
-        narrow, problem = _compile(closed(asked))
-        if not problem:
-            self.grammar = narrow
+        try:
+            self.grammar = _grammar(_plain(schema))
+        except RecursionError:
+            raise ConfigError(
+                "the JSON schema cannot be held to: it is nested too deeply"
+            ) from None
 
     @property
     def text(self) -> str:
@@ -70,15 +66,48 @@ class JsonSchema:
         return f"JsonSchema({self.schema!r})"
 
 
+def _plain(schema: Schema) -> dict[str, Any]:
+    """The schema as JSON would bring it: lists and strings for keys, whatever stood for them.
+
+    Raises:
+        ConfigError: If it is not plain JSON.
+    """
+    try:
+        text = json.dumps(schema, allow_nan=False, ensure_ascii=False)
+        text.encode()
+    except (TypeError, ValueError) as error:  # half a character, NaN, a set, a loop
+        raise ConfigError(
+            f"the JSON schema cannot be held to: it is not plain JSON: {error}"
+        ) from None
+    plain: dict[str, Any] = json.loads(text)
+    return plain
+
+
+def _grammar(schema: Schema) -> str:
+    """The grammar of a schema, its objects closed.
+
+    Raises:
+        ConfigError: If it cannot be held to.
+    """
+    _check_names_can_be_counted(schema)
+    asked = normal(schema)
+    grammar, problem = _compile(asked)
+    if problem:
+        raise ConfigError(f"the JSON schema cannot be held to: {_explained(problem)}")
+    # Closed after it has compiled as given: that the branches of a `oneOf` exclude each other
+    # has to be shown of the schema that was asked for.
+    narrow, problem = _compile(closed(asked))
+    return grammar if problem else narrow
+
+
 def _compile(schema: Schema) -> tuple[str, str]:
     """The schema's grammar, and what is wrong with it, if anything."""
     from llguidance import LLMatcher  # a compiled library, not wanted before a schema is
 
     try:
-        text = json.dumps(schema, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        return "", f"it is not plain JSON: {error}"
-    grammar = LLMatcher.grammar_from_json_schema(text, overrides=_SPELLING)
+        grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_SPELLING)
+    except ValueError as error:  # the library's reader has bounds that Python's has not
+        return "", str(error)
     _, messages = LLMatcher.validate_grammar_with_warnings(grammar)
     return grammar, " ".join(messages)
 
@@ -102,8 +131,9 @@ def _explained(problem: str) -> str:
 def _check_names_can_be_counted(schema: Schema) -> None:
     """Refuse to count names that may repeat: the grammar does not keep free names distinct."""
     for part in subschemas(schema):
-        least = part.get("minProperties", 0)
-        if isinstance(least, int) and least > max(1, len(part.get("required", ()))):
+        least, required = part.get("minProperties", 0), part.get("required")
+        named = len(required) if isinstance(required, list) else 0
+        if isinstance(least, int) and least > max(1, named):
             raise ConfigError(
                 f"the JSON schema cannot be held to: keyword minProperties = {least} is supported "
                 f"up to 1 or the number of `required` names; name more of them"

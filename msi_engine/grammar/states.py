@@ -38,7 +38,7 @@ class GrammarStates:
 
         start = LLMatcher(tokenizer, grammar, log_level=0)
         if start.is_error():
-            raise ConfigError(f"the grammar cannot be used: {' '.join(start.get_error().split())}")
+            raise ConfigError(f"the grammar cannot be used: {_reason(start)}")
         self._size = tokenizer.vocab_size
         self._start = start
         self._kept: OrderedDict[Tokens, LLMatcher | None] = OrderedDict()
@@ -87,6 +87,10 @@ class GrammarStates:
 
 def _check(matcher: LLMatcher) -> None:
     if matcher.is_error():
-        raise DecodeError(
-            f"the grammar cannot go on: {' '.join(matcher.get_error().split())}; simplify it"
-        )
+        raise DecodeError(f"the grammar cannot go on: {_reason(matcher)}; simplify it")
+
+
+def _reason(matcher: LLMatcher) -> str:
+    """The library's error on one line, without the dump of its state and of the whole grammar."""
+    reason = " ".join(matcher.get_error().split()).partition(" <state>")[0]
+    return "no text that ends fits it" if reason == "NoExtensionBias" else reason

@@ -385,6 +385,10 @@ REFUSED = {
     "https://elsewhere.org/x": {"$ref": "https://elsewhere.org/x"},
     "/$defs/nowhere": {"$ref": "#/$defs/nowhere"},
     "not plain JSON": {"const": float("nan")},
+    "surrogates": {"const": "\ud800"},
+    "out of range": {"type": "integer", "maximum": 10**400},
+    "'required', got true": {"type": "object", "properties": {"a": {}}, "required": True},
+    "minProperties = 3": {"type": "object", "minProperties": 3, "required": True},
 }
 
 
@@ -404,6 +408,48 @@ def test_what_cannot_be_held_to_is_refused_by_name(name: str, deep: bool) -> Non
 def test_a_schema_is_an_object(schema: Any) -> None:
     with pytest.raises(ConfigError, match="must be a JSON object"):
         JsonSchema(schema)
+
+
+@pytest.mark.parametrize("depth", [300, 3000])
+@pytest.mark.parametrize("around", ["items", "not-a-keyword"])
+def test_a_schema_that_is_nested_too_deeply_is_refused(depth: int, around: str) -> None:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(depth):
+        schema = {around: schema}
+    with pytest.raises(ConfigError, match=r"nested too deeply|recursion limit exceeded"):
+        JsonSchema(schema)
+
+
+def test_a_schema_that_holds_itself_is_refused() -> None:
+    schema: dict[str, Any] = {"type": "array"}
+    schema["items"] = schema
+    with pytest.raises(ConfigError, match="not plain JSON"):
+        JsonSchema(schema)
+
+
+def test_a_schema_is_read_as_the_json_that_it_would_be_written_as() -> None:
+    """Tuples are lists and numbers are names, in what is compiled and in what is checked before."""
+    tuples = {"type": "object", "properties": {1: {"enum": ("a",)}}, "required": ("1",)}
+    assert accepts(tuples, '{"1": "a"}')
+    assert not accepts(tuples, "{}")
+    assert not accepts(tuples, '{"1": "a", "b": 2}')  # closed, as a list of names would be
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"type": "array", "items": {"$ref": "#"}, "minItems": 1},
+        {"type": "string", "pattern": "^(a{1000}){1000}$"},
+    ],
+)
+def test_a_grammar_that_breaks_off_says_why_in_short(
+    engine: Engine, schema: dict[str, Any]
+) -> None:
+    with pytest.raises(DecodeError, match="the grammar cannot go on: .*; simplify it") as caught:
+        engine.generate(PROMPT, k=2, max_tokens=8, constraint=JsonSchema(schema))
+    assert len(str(caught.value)) < 150
+    assert engine.generate(PROMPT, k=2, constraint=JsonSchema({"const": None})).text == "null"
 
 
 def test_a_schema_cannot_switch_its_own_checks_off() -> None:
