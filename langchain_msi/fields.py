@@ -117,8 +117,8 @@ class MSIFields(DecodeConfig):
 
     @field_validator("stop", mode="before")
     @classmethod
-    def _no_stop(cls, value: Any) -> Any:
-        return () if value is None else value
+    def _stops(cls, value: Any) -> Any:
+        return stop_strings(value)
 
     @model_validator(mode="after")
     def _weighted(self) -> Self:
@@ -159,7 +159,7 @@ class MSIFields(DecodeConfig):
         return {}
 
     def tuned(
-        self, stop: Sequence[str] | None, options: Mapping[str, Any]
+        self, stop: str | Sequence[str] | None, options: Mapping[str, Any]
     ) -> tuple[Self, dict[str, Any]]:
         """What a call asks for over the fields, and those of its options that are no fields.
 
@@ -174,9 +174,16 @@ class MSIFields(DecodeConfig):
         mine = {name: value for name, value in options.items() if name in known}
         rest = {name: value for name, value in options.items() if name not in mine}
         if stop is not None:
-            mine["stop"] = tuple(stop)
+            mine["stop"] = stop
         with translated():
             return (self.replace(**mine) if mine else self), rest
+
+
+def stop_strings(stop: str | Sequence[str] | None) -> Sequence[str]:
+    """Stop strings as a sequence; one string is one, as elsewhere, and not its characters."""
+    if stop is None:
+        return ()
+    return (stop,) if isinstance(stop, str) else stop
 
 
 def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:

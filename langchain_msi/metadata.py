@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from langchain_core.language_models import LangSmithParams
 from langchain_core.messages.ai import UsageMetadata
 
+from langchain_msi.fields import MSIFields, stop_strings
 from langchain_msi.identity import model_name
 from msi_engine import DecodeConfig, Generation
-
-if TYPE_CHECKING:
-    from langchain_msi.fields import MSIFields
 
 PROVIDER = "msi"
 
@@ -20,7 +18,7 @@ PROVIDER = "msi"
 def ls_params(
     fields: MSIFields,
     kind: Literal["chat", "llm"],
-    stop: Sequence[str] | None,
+    stop: str | Sequence[str] | None,
     options: Mapping[str, Any],
 ) -> LangSmithParams:
     """What LangSmith wants to know of a call."""
@@ -31,7 +29,7 @@ def ls_params(
         ls_temperature=options.get("temperature", fields.temperature),
         ls_max_tokens=options.get("max_tokens", fields.max_tokens),
     )
-    if stopping := list(fields.stop if stop is None else stop):
+    if stopping := list(stop_strings(fields.stop if stop is None else stop)):
         params["ls_stop"] = stopping
     return params
 

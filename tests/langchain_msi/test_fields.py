@@ -38,6 +38,15 @@ def test_the_engine_is_given_what_was_named_and_nothing_else(kind):
 
 
 @BOTH
+def test_one_stop_string_is_one_and_not_its_characters(kind):
+    assert kind(stop="END").stop == ("END",)
+    assert kind().tuned("END", {})[0].stop == ("END",)
+    assert kind()._get_ls_params(stop="END")["ls_stop"] == ["END"]
+    assert kind(stop="END")._get_ls_params()["ls_stop"] == ["END"]
+    assert kind(stop="END").tuned([], {})[0].stop == ()
+
+
+@BOTH
 def test_presets_are_those_of_the_engine(kind):
     llm = kind.preset("paper", k=3)
     assert isinstance(llm, kind)
