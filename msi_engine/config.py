@@ -212,6 +212,11 @@ class DecodeConfig(BaseModel):
             raise ValueError(f"scorer_options for scorers that are not active: {sorted(unknown)}")
         if self.kv_bits is not None and self.max_kv_size is not None:
             raise ValueError("kv_bits and max_kv_size cannot be used together, as in mlx-lm")
+        if self.refine != "off" and self.max_kv_size is not None:
+            raise ValueError(
+                "`refine` and max_kv_size cannot be used together: past its window a target that "
+                "reads several tokens at once is not the one that reads them singly; leave one out"
+            )
         if self.refine == "rescore" and self.k == 1:
             raise ValueError(
                 "`refine` rescore chooses among paths and k is 1; use verify or margin"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msi_engine.config import DecodeConfig
-from msi_engine.errors import ConfigError, DecodeError, ModelError
+from msi_engine.errors import ConfigError, DecodeError, ModelFileError
 from msi_engine.events import Event, Stats
 from msi_engine.evidence import Embedder, Evidence, as_evidence
 from msi_engine.grammar import JsonSchema
@@ -341,7 +341,7 @@ class Engine:
         pair = self._paired(request.config, ignore_progress)
         try:
             yield from Session(pair.draft, words, pair.keeper, request, pair.target).events()
-        except ModelError:  # the target's files have changed: the next one begins with them anew
+        except ModelFileError:  # the target's have changed: the next one begins with them anew
             self._pair = None
             raise
 

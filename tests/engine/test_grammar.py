@@ -446,7 +446,7 @@ def test_a_schema_is_read_as_the_json_that_it_would_be_written_as() -> None:
 def test_a_grammar_that_breaks_off_says_why_in_short(
     engine: Engine, schema: dict[str, Any]
 ) -> None:
-    with pytest.raises(DecodeError, match="the grammar cannot go on: .*; simplify it") as caught:
+    with pytest.raises(DecodeError, match=r"the grammar cannot go on: .*; simplify it") as caught:
         engine.generate(PROMPT, k=2, max_tokens=8, constraint=JsonSchema(schema))
     assert len(str(caught.value)) < 150
     assert engine.generate(PROMPT, k=2, constraint=JsonSchema({"const": None})).text == "null"

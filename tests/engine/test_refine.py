@@ -317,6 +317,13 @@ def test_a_rescored_vote_is_weighed_by_the_target_on_both_sides() -> None:
     assert kept > 5
 
 
+@pytest.mark.parametrize("mode", ["verify", "margin", "rescore"])
+def test_a_window_that_keeps_its_first_tokens_is_refused(mode: str) -> None:
+    with pytest.raises(ConfigError, match="`refine` and max_kv_size cannot be used together"):
+        DecodeConfig(refine=mode, max_kv_size=64)
+    assert DecodeConfig(max_kv_size=64).max_kv_size == 64
+
+
 def test_one_path_cannot_be_rescored() -> None:
     with pytest.raises(ConfigError, match="rescore chooses among paths and k is 1"):
         DecodeConfig(k=1, refine="rescore")

@@ -16,6 +16,7 @@ from msi_engine.bundle import Bundle
 from msi_engine.cache import SharedPrefixCache
 from msi_engine.decoder import Decoder
 from msi_engine.drawing import Drawer
+from msi_engine.errors import UnsupportedModelError
 from msi_engine.events import Collapsed, Committed
 from msi_engine.feed import Accept, Reject
 from msi_engine.growth import Growth
@@ -236,3 +237,13 @@ def test_given_up_in_the_middle_the_engine_serves_the_next() -> None:
         events.close()
         assert engine.generate(PROMPT, **options).tokens == wanted.tokens
     assert any(isinstance(e, Collapsed) for e in engine.stream(PROMPT, **options))
+
+
+def test_an_option_that_a_model_refuses_does_not_cost_its_target() -> None:
+    """Only files that have changed have the target read anew; this one has none to be read from."""
+    engine = engine_of(*models("llama"))
+    options = {"k": 1, "refine": "verify", "max_tokens": 8}
+    before = engine.generate(PROMPT, **options)
+    with pytest.raises(UnsupportedModelError, match="kv_bits cannot be used"):
+        engine.generate(PROMPT, kv_bits=4, kv_group_size=32, **options)
+    assert engine.generate(PROMPT, **options).tokens == before.tokens
