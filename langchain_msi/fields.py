@@ -117,7 +117,7 @@ class MSIFields(DecodeConfig):
 
     @field_validator("stop", mode="before")
     @classmethod
-    def _stops(cls, value: Any) -> Any:
+    def _as_stop_strings(cls, value: Any) -> Any:
         return stop_strings(value)
 
     @model_validator(mode="after")
