@@ -48,6 +48,7 @@ class Answer:
         self._show_paths = show_paths
         self._trace = Trace(model_name, config)
         self._notice = Notice("Reading the prompt")
+        self._inside_line = False  # the last text did not end its line
 
     def waiting(self) -> Notice:
         """Context in which a slow prompt is announced until the first text comes."""
@@ -62,12 +63,23 @@ class Answer:
             self._notice.update(f"Reading the prompt: {event.done} of {event.total} tokens")
         if isinstance(event, Spawned):
             self._notice.update("Writing the first sentence")
-        lines = event_lines(event) if self._show_paths else []
+        told = self._told(event) if self._show_paths else []
+        shown = self._shown(event)
+        if shown:
+            self._inside_line = not shown[-1].endswith("\n")
+        return [*told, *shown]
+
+    def _told(self, event: Event) -> list[StreamEvent]:
+        """The trace of an event, on lines of its own: a terminal has both in one place."""
+        lines = event_lines(event)
         if not lines:
-            return [*self._shown(event)]
+            return []
         self._notice.close()
         told = "".join(f"{line}\n" for line in lines)
-        return [StreamEvent(type="reasoning", chunk=told), *self._shown(event)]
+        if self._inside_line:
+            told = "\n" + told
+            self._inside_line = False
+        return [StreamEvent(type="reasoning", chunk=told)]
 
     def _shown(self, event: Event) -> list[str]:
         """The text of an event, with citations where these are wanted."""

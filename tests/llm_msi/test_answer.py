@@ -3,9 +3,11 @@
 import click
 from click.testing import CliRunner
 
-from llm_msi.answer import announce, cut_off
+from llm_msi.answer import Answer, announce, cut_off
+from llm_msi.grounding import Grounding
 from llm_msi.trace import collapse_lines
-from msi_engine.events import Collapsed, PathReport, Stats
+from msi_engine import DecodeConfig
+from msi_engine.events import Collapsed, Committed, PathReport, Stats
 
 
 def path(index, credence, text, **fields):
@@ -55,6 +57,20 @@ def test_the_reason_of_an_early_end_is_the_one_there_was():
     full = cut_off(512, stats)
     assert "8000 and 192 tokens" in full
     assert "max_tokens" not in full
+
+
+def test_the_trace_begins_a_line_of_its_own_after_text():
+    answer = Answer("toy", Grounding(DecodeConfig(), []), show_paths=True)
+    screen, before = "", ""
+    for text in ("Tea.", " Hot.\n", "More", ""):
+        for event in (collapsed(path(0, 1.0, text)), Committed(text)):
+            for piece in answer.take(event):
+                if not isinstance(piece, str):
+                    before, piece = screen, piece.chunk
+                    assert piece.lstrip("\n").startswith("[3]")
+                screen += piece
+        if before:
+            assert screen[len(before) :].startswith("\n") != before.endswith("\n")
 
 
 def test_signals_and_notes_are_shown():
