@@ -12,6 +12,8 @@ from llm_msi.tuning import VERIFY, Setting
 if TYPE_CHECKING:
     from llm_msi.tune_refine import Measured, Report
 
+FEW = 200  # tokens; of fewer, a share of 5 % is not known to half of itself
+
 
 def page(report: Report) -> list[str]:
     """The whole report, line by line."""
@@ -30,13 +32,17 @@ def _found(report: Report) -> str:
     share = report.flips / report.tokens
     text = (
         f"{count(report.prompts, 'prompt')}, {count(report.tokens, 'token')} of the target's own "
-        f"answers. The draft would have written another token {report.flips} times ({share:.1%})."
+        f"answers. The draft would have written another token {count(report.flips, 'time')} "
+        f"({share:.1%})."
     )
-    if report.roc_area is None:
-        return text
-    return f"{text} Its margin tells those from the others with an area under the ROC curve of " + (
-        f"{report.roc_area:.2f} (1: always, 0.5: not at all)."
-    )
+    if report.roc_area is not None:
+        text += (
+            " Its margin tells those from the others with an area under the ROC curve of "
+            f"{report.roc_area:.2f} (1: always, 0.5: not at all)."
+        )
+    if report.tokens < FEW:
+        text += " So few tokens tell little: give more prompts, or longer answers with --tokens."
+    return text
 
 
 def _forecast(report: Report) -> list[str]:

@@ -50,6 +50,15 @@ def test_a_pair_that_saves_nothing_is_told_so():
     assert "no less than the target alone reads" in said
 
 
+def test_a_forecast_from_a_few_tokens_says_so():
+    few = report()
+    assert "So few tokens" in " ".join(" ".join(page(few)).split())
+    enough = dataclasses.replace(few, tokens=600, flips=1)
+    said = " ".join(" ".join(page(enough)).split())
+    assert "So few tokens" not in said
+    assert "another token 1 time (0.2%)" in said
+
+
 def test_json_has_null_where_everything_is_checked():
     told = json.loads(json.dumps(report().as_dict(), allow_nan=False))
     assert [(s["mode"], s["tau"]) for s in told["settings"][1:3]] == [
