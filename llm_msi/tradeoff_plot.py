@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llm_msi.trace import count
 from llm_msi.tuning import VERIFY, Setting
 from msi_engine.errors import ConfigError
 
@@ -54,7 +55,7 @@ def chart(report: Report) -> Any:
     windows = [str(w) for w in sorted({s.window for s in report.settings})]
     x = alt.X("bytes:Q", title="bytes read for a token (the target alone: 1)").scale(zero=False)
     y = alt.Y("agreement:Q", title="tokens that are the target's own choice")
-    y = y.scale(zero=False, nice=True).axis(format=".0%")
+    y = y.scale(zero=False, nice=True).axis(format=".1%")
     shades = alt.Color("window:N", title="window", sort=windows).scale(scheme="viridis")
     base = alt.Chart(alt.Data(values=rows)).encode(x=x, y=y)
     lines = base.mark_line(point=True).encode(color=shades, order="agreement:Q")
@@ -70,7 +71,8 @@ def chart(report: Report) -> Any:
     title = alt.TitleParams(
         "Refinement: what is checked and what it costs",
         subtitle=[
-            f"{report.prompts} prompts, {report.tokens} tokens; labels: tau, in nats",
+            f"{count(report.prompts, 'prompt')}, {count(report.tokens, 'token')}; "
+            "labels: tau, in nats",
             "ring: recommended; dashed: the agreement asked for, and the target alone",
         ],
     )
