@@ -6,13 +6,15 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from msi_engine import DecodeConfig, Engine
-from msi_engine.pair import Pair
 from msi_engine.service import ENGINE_THREAD
+
+if TYPE_CHECKING:
+    from msi_engine.pair import Pair  # brings MLX, before its backend is prepared
 
 NEAR = 1e-3  # two best logits of the target nearer than this may be turned by rounding
 

@@ -100,6 +100,8 @@ def _prepare() -> tuple[BackendReport, Blas | None]:
     if threads is not None:
         blas.set_threads(threads)
     advice = _LATE_ADVICE if late else None
+    if advice is not None:
+        _log.warning(advice)
     report = BackendReport(
         device,
         blas=blas.description,
