@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -97,7 +96,7 @@ class Engine:
         from msi_engine.prefix import PrefixKeeper  # after the backend is prepared: imports MLX
 
         self._loaded = loaded
-        self._vocabulary = Vocabulary(loaded.tokenizer, loaded.eos_token_ids)
+        self._vocabularies: dict[tuple[frozenset[int], bool], Vocabulary] = {}
         self._keeper = PrefixKeeper(loaded.model)
         self._trust_remote_code = trust_remote_code
         self._pair: tuple[tuple[str | None, str], Pair] | None = None
@@ -328,17 +327,18 @@ class Engine:
                 signals.embedder,
                 constraint,
             )
-            words = self._words(prompt)
             if config.refine == "off":
+                words = self._words(prompt)
                 return Session(self._loaded, words, self._keeper, request).events()
-            return self._refined(words, request)
+            return self._refined(request)
 
         return events
 
-    def _refined(self, words: Vocabulary, request: Request) -> Generator[Event]:
+    def _refined(self, request: Request) -> Generator[Event]:
         from msi_engine.session import Session
 
         pair = self._paired(request.config, ignore_progress)
+        words = self._words(request.prompt, pair.eos_token_ids)
         try:
             yield from Session(pair.draft, words, pair.keeper, request, pair.target).events()
         except ModelFileError:  # the target's have changed: the next one begins with them anew
@@ -360,15 +360,18 @@ class Engine:
             self._pair = (key, pair)
         return self._pair[1]
 
-    def _words(self, prompt: Prompt) -> Vocabulary:
-        """The vocabulary that an answer is written in."""
-        return self._vocabulary if not isinstance(prompt, Chat) else self._tool_vocabulary
+    def _words(self, prompt: Prompt, more_ends: frozenset[int] = frozenset()) -> Vocabulary:
+        """The vocabulary that an answer is written in.
 
-    @cached_property
-    def _tool_vocabulary(self) -> Vocabulary:
-        """One with the special tokens that some models mark tool calls with."""
-        loaded = self._loaded
-        return Vocabulary(loaded.tokenizer, loaded.eos_token_ids, special_texts=True)
+        Args:
+            prompt: With tools, it has the special tokens that some models mark their calls with.
+            more_ends: Tokens that end it, beside the model's own.
+        """
+        ends, is_special = self._loaded.eos_token_ids | more_ends, isinstance(prompt, Chat)
+        if (ends, is_special) not in self._vocabularies:
+            words = Vocabulary(self._loaded.tokenizer, ends, special_texts=is_special)
+            self._vocabularies[ends, is_special] = words
+        return self._vocabularies[ends, is_special]
 
 
 def _merged(config: DecodeConfig | None, options: Mapping[str, Any]) -> DecodeConfig:

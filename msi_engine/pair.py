@@ -40,6 +40,11 @@ class Pair:
     keeper: PrefixKeeper
     target: Target
 
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Tokens that end an answer by the configuration of either."""
+        return self.draft.eos_token_ids | self.target.model.eos_token_ids
+
 
 def load_pair(
     held: LoadedModel,
@@ -88,6 +93,4 @@ def _held_target(draft: LoadedModel, held: LoadedModel, config: DecodeConfig) ->
     if resolve(held.name).target != held.path:
         return None
     check_pair(draft.path, held.path)
-    return TargetModel(
-        held.model, "resident", held.name, held.path, logical_nbytes(held.path), held.nbytes
-    )
+    return TargetModel.of(held.model, "resident", held.name, held.path, nbytes=held.nbytes)

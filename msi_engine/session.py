@@ -125,15 +125,19 @@ class Session:
         yield from turn.events
 
     def _fit(self, prompt: EncodedPrompt) -> DecodeConfig:
-        """The options with a token budget that the model's context can hold."""
+        """The options with a token budget that the context of every model at work can hold."""
         config = fit_to_vocabulary(self._request.config, self._vocabulary.size)
-        context = self._loaded.context_length
-        if context is None:
+        read = [(self._loaded.context_length, self._loaded.name)]
+        if self._target is not None:
+            read.append((self._target.model.context_length, self._target.model.name))
+        contexts = [(length, name) for length, name in read if length is not None]
+        if not contexts:
             return config
+        context, name = min(contexts)
         room = context - len(prompt.tokens)
         if room < 1:
             raise PromptTooLongError(
-                f"the prompt has {len(prompt.tokens)} tokens, and {self._loaded.name} reads at "
+                f"the prompt has {len(prompt.tokens)} tokens, and {name} reads at "
                 f"most {context} with its answer; shorten the prompt"
             )
         return config if config.max_tokens <= room else config.replace(max_tokens=room)

@@ -16,7 +16,8 @@ from msi_engine.grammar.states import GrammarStates
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
-_VOCABULARIES: WeakKeyDictionary[Any, LLTokenizer] = WeakKeyDictionary()  # made once: half a second
+# Made once for a tokenizer and the tokens that end an answer: it takes half a second.
+_VOCABULARIES: WeakKeyDictionary[Any, dict[frozenset[int], LLTokenizer]] = WeakKeyDictionary()
 
 
 class GrammarProcessor:
@@ -48,9 +49,10 @@ class GrammarProcessor:
 
 
 def _vocabulary(tokenizer: Any, eos_token_ids: Collection[int]) -> LLTokenizer:
-    if tokenizer not in _VOCABULARIES:
-        _VOCABULARIES[tokenizer] = _read_vocabulary(tokenizer, eos_token_ids)
-    return _VOCABULARIES[tokenizer]
+    known, ends = _VOCABULARIES.setdefault(tokenizer, {}), frozenset(eos_token_ids)
+    if ends not in known:
+        known[ends] = _read_vocabulary(tokenizer, ends)
+    return known[ends]
 
 
 def _read_vocabulary(tokenizer: Any, eos_token_ids: Collection[int]) -> LLTokenizer:

@@ -102,6 +102,19 @@ def context_length(config: dict[str, Any]) -> int | None:
     return _positive(config, *_CONTEXT_KEYS)
 
 
+def eos_token_ids(path: Path) -> frozenset[int]:
+    """Tokens that end an answer by a model's configuration; none if it leaves that to others.
+
+    Raises:
+        ModelError: If it cannot be read, in one line.
+    """
+    from mlx_lm import utils
+
+    with _one_line(path):
+        ends = utils.load_config(path).get("eos_token_id")
+    return frozenset([ends] if isinstance(ends, int) else ends or ())
+
+
 def vocab_size(config: dict[str, Any]) -> int | None:
     """How many tokens a model gives logits of, by its config; None if it does not say."""
     return _positive(config, "vocab_size")
@@ -171,8 +184,8 @@ def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
         # The engine compares the prompt with the context and says so in its own words.
         "model_max_length": sys.maxsize,
     }
+    ends = list(eos_token_ids(path)) or None
     with _one_line(path):
-        ends = utils.load_config(path).get("eos_token_id")
         return read(path, options, eos_token_ids=ends)
 
 

@@ -7,8 +7,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from msi_engine.errors import ConfigError, ModelError
-from msi_engine.model.files import check_folder, is_residual
-from msi_engine.model.load import LoadedModel, open_weights, take_into_memory, weights_nbytes
+from msi_engine.model.files import check_folder, is_residual, read_config
+from msi_engine.model.load import (
+    LoadedModel,
+    context_length,
+    eos_token_ids,
+    open_weights,
+    take_into_memory,
+    weights_nbytes,
+)
 from msi_engine.model.memory import free_memory
 from msi_engine.model.pairs import check_pair
 from msi_engine.model.policy import working_nbytes
@@ -35,6 +42,8 @@ class TargetModel:
         bytes_per_sweep: Bytes of weights that one forward pass reads, at their stored size.
         nbytes: Most bytes of weights that it has in memory at once, those of the draft not
             counted. A stream has besides them, while it reads ahead, the next part as stored.
+        context_length: Most tokens that it was made for; None if its config does not say.
+        eos_token_ids: Tokens that end an answer by its config, beside those of the draft.
     """
 
     model: Any
@@ -43,6 +52,33 @@ class TargetModel:
     path: Path
     bytes_per_sweep: int
     nbytes: int
+    context_length: int | None = None
+    eos_token_ids: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(
+        cls, model: Any, kind: Kind, name: str, path: Path, *, nbytes: int, shared: int = 0
+    ) -> TargetModel:
+        """A target with what its folder says of it.
+
+        Args:
+            model: See the attributes.
+            kind: See the attributes.
+            name: See the attributes.
+            path: See the attributes.
+            nbytes: See the attributes.
+            shared: Bytes of the draft's weights that a forward pass reads, too.
+        """
+        return cls(
+            model,
+            kind,
+            name,
+            path,
+            bytes_per_sweep=shared + logical_nbytes(path),
+            nbytes=nbytes,
+            context_length=context_length(read_config(path)),
+            eos_token_ids=eos_token_ids(path),
+        )
 
 
 def load_target(
@@ -85,7 +121,7 @@ def load_target(
     else:
         take_into_memory(model)
         nbytes = weights_nbytes(model)
-    return TargetModel(model, kind, called, path, logical_nbytes(path), nbytes)
+    return TargetModel.of(model, kind, called, path, nbytes=nbytes)
 
 
 def _residual(
@@ -99,9 +135,9 @@ def _residual(
             "the draft, which is in memory; leave it out"
         )
     model = load_residual(draft, path, trust_remote_code=trust_remote_code)
-    sweep = logical_nbytes(draft.path) + logical_nbytes(path)
     nbytes = weights_nbytes(model, besides=draft.model)
-    return TargetModel(model, "residual", name, path, sweep, nbytes)
+    shared = logical_nbytes(draft.path)
+    return TargetModel.of(model, "residual", name, path, nbytes=nbytes, shared=shared)
 
 
 def _kind(model: Any, residency: Residency) -> Literal["resident", "stream"]:

@@ -530,6 +530,16 @@ def test_a_model_without_an_end_is_refused() -> None:
         GrammarProcessor(JsonSchema({}).grammar, tokenizer_of("byte_level"), [], 0)
 
 
+def test_the_ends_of_one_generation_are_not_those_of_the_next() -> None:
+    """A target may end answers with other tokens than its draft, on the same tokenizer."""
+    tokenizer = tokenizer_of("byte_level")
+    null = tokenizer.encode("null", add_special_tokens=False)
+    for ends in ([1], [1, 2], [2]):
+        processor = GrammarProcessor(JsonSchema({"const": None}).grammar, tokenizer, ends, 0)
+        row = np.array(processor(mx.array(null), mx.zeros((1, len(tokenizer)))))[0]
+        assert np.flatnonzero(np.isfinite(row)).tolist() == ends
+
+
 def test_logits_beyond_the_vocabulary_are_masked() -> None:
     tokenizer = tokenizer_of("byte_level")
     processor = GrammarProcessor(JsonSchema({}).grammar, tokenizer, [tokenizer.eos_token_id], 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -16,7 +17,7 @@ from msi_engine.bundle import Bundle
 from msi_engine.cache import SharedPrefixCache
 from msi_engine.decoder import Decoder
 from msi_engine.drawing import Drawer
-from msi_engine.errors import UnsupportedModelError
+from msi_engine.errors import PromptTooLongError, UnsupportedModelError
 from msi_engine.events import Collapsed, Committed
 from msi_engine.feed import Accept, Reject
 from msi_engine.growth import Growth
@@ -247,3 +248,39 @@ def test_an_option_that_a_model_refuses_does_not_cost_its_target() -> None:
     with pytest.raises(UnsupportedModelError, match="kv_bits cannot be used"):
         engine.generate(PROMPT, kv_bits=4, kv_group_size=32, **options)
     assert engine.generate(PROMPT, **options).tokens == before.tokens
+
+
+def with_target_of(engine: Engine, **values: Any) -> Engine:
+    """The engine with other facts of its target."""
+    assert engine._pair is not None
+    key, pair = engine._pair
+    model = replace(pair.target.model, **values)
+    engine._pair = (key, replace(pair, target=replace(pair.target, model=model)))
+    return engine
+
+
+@pytest.mark.parametrize("options", [{"k": 1, "refine": "verify"}, {"k": 3, "refine": "margin"}])
+def test_a_token_that_ends_an_answer_for_the_target_alone_ends_it(options: dict[str, Any]) -> None:
+    draft, target = models("llama")
+    on = engine_of(draft, target).generate(PROMPT, max_tokens=16, tau=1000.0, **options)
+    end = on.tokens[4]
+    first = on.tokens.index(end)
+    engine = with_target_of(engine_of(draft, target), eos_token_ids=frozenset([end]))
+    got = engine.generate(PROMPT, max_tokens=16, tau=1000.0, **options)
+    if options["k"] == 1:
+        assert got.tokens == on.tokens[: first + 1]
+    assert got.tokens[-1] == end
+    assert got.finish_reason == "eos"
+    assert end not in got.tokens[:-1]
+
+
+def test_the_shorter_context_of_the_two_is_what_a_prompt_has_to_fit() -> None:
+    draft, target = models("llama")
+    options = {"k": 1, "refine": "verify", "max_tokens": 16}
+    room = with_target_of(engine_of(draft, target), context_length=len(PROMPT) + 3)
+    answer = room.generate(PROMPT, **options)
+    assert (len(answer.tokens), answer.finish_reason) == (3, "length")
+    assert len(room.generate(PROMPT, k=1, max_tokens=16).tokens) == 16  # without the target
+    none = with_target_of(engine_of(draft, target), context_length=len(PROMPT), name="the target")
+    with pytest.raises(PromptTooLongError, match=f"{len(PROMPT)} tokens, and the target reads at"):
+        none.generate(PROMPT, **options)

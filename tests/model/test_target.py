@@ -46,6 +46,16 @@ def test_another_model_may_be_the_target(tiny_model: MakeModel, pair):
     np.testing.assert_array_equal(logits_of(target.model), logits_of(load_model(str(other)).model))
 
 
+def test_ends_and_context_are_read_with_the_target(tiny_model: MakeModel):
+    other = tiny_model("other")
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 99}))
+    (other / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 0]}))
+    target = load_target(load_model(str(tiny_model())), name=str(other))
+    assert (target.eos_token_ids, target.context_length) == ({0, 2}, 99)
+    assert load_model(str(other)).eos_token_ids == {0, 2}
+
+
 def test_of_a_pair_that_is_named_the_target_is_taken(tiny_model: MakeModel, pair):
     assert load_target(load_model(str(tiny_model())), name="both").path == pair.target
 

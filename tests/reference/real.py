@@ -171,7 +171,7 @@ class Slow:
         winners = [e.winner for e in events if isinstance(e, Collapsed)]
         slow = SlowDecoder(
             FullCaches(self._engine._loaded.model, _processors(config), self._known),
-            self._engine._vocabulary,
+            self._engine._words(""),
             make_boundaries(config.boundary),
             config,
             {"wit": Wit()},
