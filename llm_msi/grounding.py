@@ -68,8 +68,9 @@ def ground(prompt: llm.Prompt, config: DecodeConfig, messages: Messages) -> Grou
     if not any([options["docs"], options["collection"], options["cite"], RAG in config.scorers]):
         return _by_the_prompt(config, messages, options["embedder"])
     with Notice("Looking through the documents"):
+        documents = _documents(options["docs"])  # before an embedder is loaded, which takes longer
         embedder = _embedder(options, config)
-        found = _retrieved(prompt, options, messages, embedder)
+        found = _retrieved(prompt, options, messages, documents, embedder)
     note = None
     if found and options["scorers"] is None:
         config, note = _by_itself(config, embedder)
@@ -125,6 +126,15 @@ def with_sources(messages: Messages, sources: Sequence[Evidence]) -> Messages:
     return [*messages[: asked[-1]], changed, *messages[asked[-1] + 1 :]]
 
 
+def _documents(places: Sequence[str] | None) -> tuple[Evidence, ...]:
+    """The documents that the option names; none if it names none."""
+    if not places:
+        return ()
+    from msi_scorers.documents import read_documents
+
+    return read_documents(places)
+
+
 def _embedder(options: dict[str, Any], config: DecodeConfig) -> Embedder | None:
     """The embedder asked for; else the packaged one, or None where a collection does without."""
     from msi_scorers.embedders import find_embedder, is_installed
@@ -137,18 +147,20 @@ def _embedder(options: dict[str, Any], config: DecodeConfig) -> Embedder | None:
 
 
 def _retrieved(
-    prompt: llm.Prompt, options: dict[str, Any], messages: Messages, embedder: Embedder | None
+    prompt: llm.Prompt,
+    options: dict[str, Any],
+    messages: Messages,
+    documents: tuple[Evidence, ...],
+    embedder: Embedder | None,
 ) -> list[Evidence]:
     question = question_of(prompt, messages)
     top_k = options["chunks"] or _CHUNKS
     found: list[Evidence] = []
-    if options["docs"] and embedder is not None:
+    if documents and embedder is not None:
         from msi_scorers.chunking import chunked
-        from msi_scorers.documents import read_documents
         from msi_scorers.retrieval import retrieve
 
-        chunks = chunked(read_documents(options["docs"]))
-        found += retrieve(question, chunks, embedder, top_k)
+        found += retrieve(question, chunked(documents), embedder, top_k)
     if options["collection"]:
         from llm_msi.collection import from_collection
 

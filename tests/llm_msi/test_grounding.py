@@ -188,6 +188,11 @@ def test_documents_need_an_embedder(none_installed, folder):
         grounded(docs=str(folder))
 
 
+def test_a_missing_document_is_told_before_an_embedder_is_looked_for(none_installed):
+    with pytest.raises(ConfigError, match="no document 'nowhere"):
+        grounded(docs="nowhere.txt")
+
+
 def test_a_collection_does_without_and_says_so(none_installed, collections):
     collections("handbook")
     grounding = grounded(collection="handbook", chunks="1")
