@@ -60,7 +60,7 @@ def fetch_repository(
     for name, size in wanted.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != size:
-            raise DownloadError(f"{repository}: {name} did not arrive whole; run the pull again")
+            raise DownloadError(f"{repository}: {name} did not arrive whole; try again")
     shutil.rmtree(folder / ".cache", ignore_errors=True)
     (folder / _PIN).unlink()
 
@@ -165,5 +165,5 @@ def _explained(repository: str) -> Iterator[None]:
             raise
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DownloadError(
-            f"{repository} could not be fetched: {first}; run the pull again to go on"
+            f"{repository} could not be fetched: {first}; try again to go on"
         ) from error
