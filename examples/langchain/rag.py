@@ -2,6 +2,7 @@
 
 pip install "llm-msi[langchain,rag]"
 python examples/langchain/rag.py "What is a collapse?"
+pip install langchain-community faiss-cpu    # or langchain-chroma
 python examples/langchain/rag.py --store faiss "What is a collapse?"
 
 The passages that are found go into the prompt and to the scorers: of the sentences that the model
