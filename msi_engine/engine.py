@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,10 +24,14 @@ from msi_engine.service import ENGINE_THREAD
 from msi_engine.text import Vocabulary
 from msi_engine.trace import Trace
 
+_Place = tuple[Path | None, Path | None, Path | None]  # in use, of the draft, of the target
+
 if TYPE_CHECKING:
+    from msi_engine.model.resolve import ResolvedModel
     from msi_engine.model.store import Part
     from msi_engine.opinions import Opinion
     from msi_engine.pair import Pair
+    from msi_engine.prefix import PrefixKeeper
     from msi_engine.prompt import Prompt
     from msi_engine.session import Request
     from msi_engine.stepping import LogitsProcessor
@@ -88,16 +92,24 @@ class Engine:
     Args:
         loaded: The model.
         trust_remote_code: Let the Python code of a target run, as the model's own was let.
+        keeper: Keeps the model's cache between generations; None makes one.
     """
 
-    _shared: ClassVar[dict[tuple[Path, bool], Engine]] = {}
+    # A folder that is part of a pair, and loaded by itself, has no target: another key.
+    _shared: ClassVar[dict[tuple[_Place, bool], Engine]] = {}
 
-    def __init__(self, loaded: LoadedModel, *, trust_remote_code: bool = False) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        *,
+        trust_remote_code: bool = False,
+        keeper: PrefixKeeper | None = None,
+    ) -> None:
         from msi_engine.prefix import PrefixKeeper  # after the backend is prepared: imports MLX
 
         self._loaded = loaded
         self._vocabularies: dict[tuple[frozenset[int], bool], Vocabulary] = {}
-        self._keeper = PrefixKeeper(loaded.model)
+        self._keeper = PrefixKeeper(loaded.model) if keeper is None else keeper
         self._trust_remote_code = trust_remote_code
         self._pair: tuple[tuple[str | None, str], Pair] | None = None
 
@@ -123,16 +135,27 @@ class Engine:
         """
 
         def load() -> Engine:
-            path = resolve(name).path
-            if path is None or (path, trust_remote_code) not in cls._shared:
+            found = resolve(name)
+            if (_place(found), trust_remote_code) not in cls._shared:
                 tell = ENGINE_THREAD.while_wanted(on_progress or ignore_progress)
-                loaded = load_model(name, tell, trust_remote_code=trust_remote_code)
-                path = loaded.path
-                engine = cls(loaded, trust_remote_code=trust_remote_code)
-                cls._shared.setdefault((path, trust_remote_code), engine)
-            return cls._shared[path, trust_remote_code]
+                engine = cls._beside(found, trust_remote_code)
+                if engine is None:
+                    loaded = load_model(name, tell, trust_remote_code=trust_remote_code)
+                    engine = cls(loaded, trust_remote_code=trust_remote_code)
+                    found = resolve(name)  # fetched by now
+                cls._shared[_place(found), trust_remote_code] = engine
+            return cls._shared[_place(found), trust_remote_code]
 
         return ENGINE_THREAD.call(load)
+
+    @classmethod
+    def _beside(cls, found: ResolvedModel, trust_remote_code: bool) -> Engine | None:
+        """An engine under another name on weights that are in memory, if they are."""
+        for (place, trusts), held in cls._shared.items():
+            if place[0] == found.path and trusts == trust_remote_code:
+                loaded = replace(held._loaded, name=found.name)
+                return cls(loaded, trust_remote_code=trusts, keeper=held._keeper)
+        return None
 
     def prepare(self, config: DecodeConfig, on_progress: OnProgress | None = None) -> None:
         """Load what a generation with these options needs beside the model: its target.
@@ -372,6 +395,10 @@ class Engine:
             words = Vocabulary(self._loaded.tokenizer, ends, special_texts=is_special)
             self._vocabularies[ends, is_special] = words
         return self._vocabularies[ends, is_special]
+
+
+def _place(found: ResolvedModel) -> _Place:
+    return found.path, found.draft, found.target
 
 
 def _merged(config: DecodeConfig | None, options: Mapping[str, Any]) -> DecodeConfig:

@@ -10,6 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from msi_engine import DecodeConfig, Engine
 from msi_engine.errors import ConfigError, ModelError
 from msi_engine.model import load_model, load_target, logical_nbytes, memory, pull
 
@@ -58,6 +59,19 @@ def test_ends_and_context_are_read_with_the_target(tiny_model: MakeModel):
 
 def test_of_a_pair_that_is_named_the_target_is_taken(tiny_model: MakeModel, pair):
     assert load_target(load_model(str(tiny_model())), name="both").path == pair.target
+
+
+def test_a_pair_is_found_although_a_part_was_loaded_by_itself_first(pair):
+    """One copy of the weights serves both names, and each name has its own target or none."""
+    options = DecodeConfig(k=1, refine="verify")
+    alone, both = Engine.load(str(pair.draft)), Engine.load("both")
+    assert (alone.model_name, both.model_name) == (str(pair.draft), "both")
+    assert alone._loaded.model is both._loaded.model
+    both.prepare(options)
+    with pytest.raises(ModelError, match="has no target to check it"):
+        alone.prepare(options)
+    assert Engine.load("both") is both
+    assert Engine.load(str(pair.draft)) is alone
 
 
 def test_a_single_model_has_no_target(tiny_model: MakeModel):
