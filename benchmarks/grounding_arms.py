@@ -12,8 +12,8 @@ from benchmarks.grounding_questions import Question
 from msi_engine import Embedder, Engine
 from msi_engine.bundle import ENDINGS
 from msi_engine.collapse import chrf_similarity, minimum_bayes_risk
-from msi_engine.engine import Generation
 from msi_engine.events import Collapsed, PathReport
+from msi_engine.generation import Generation
 from msi_engine.vectors import unit_vectors
 
 EVERY = {"score_every": 8}  # the same scores in fewer calls

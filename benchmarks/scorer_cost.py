@@ -23,7 +23,7 @@ from typing import Any
 from msi_scorers.embedders import INSTALL, find_embedder, is_installed
 
 from msi_engine import DecodeConfig, Embedder, Engine
-from msi_engine.engine import Generation
+from msi_engine.generation import Generation
 
 EVIDENCE = (
     "The tides are caused mostly by the Moon. Its gravity pulls the water of the oceans towards "

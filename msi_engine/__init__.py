@@ -17,7 +17,8 @@ from msi_engine.plugins import hookimpl
 from msi_engine.scorer import ScoreContext, Scorer
 
 if TYPE_CHECKING:
-    from msi_engine.engine import Engine, Generation
+    from msi_engine.engine import Engine
+    from msi_engine.generation import Generation
 
 __version__ = "0.1.0"
 
@@ -35,7 +36,7 @@ __all__ = [
     "hookimpl",
 ]
 
-_LAZY = {"Engine": "msi_engine.engine", "Generation": "msi_engine.engine"}
+_LAZY = {"Engine": "msi_engine.engine", "Generation": "msi_engine.generation"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msi_engine.config import DecodeConfig
-from msi_engine.errors import ConfigError, DecodeError, ModelFileError
-from msi_engine.events import Event, Stats
+from msi_engine.errors import ConfigError, ModelFileError
+from msi_engine.events import Event
 from msi_engine.evidence import Embedder, Evidence, as_evidence
+from msi_engine.generation import Generation
 from msi_engine.grammar import JsonSchema
 from msi_engine.model import LoadedModel, OnProgress, load_model, resolve
 from msi_engine.model.progress import ignore_progress
@@ -35,43 +36,6 @@ if TYPE_CHECKING:
     from msi_engine.prompt import Prompt
     from msi_engine.session import Request
     from msi_engine.stepping import LogitsProcessor
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """A finished answer.
-
-    Attributes:
-        text: The answer, without the stop string that ended it.
-        tokens: Its committed token ids, an end-of-sequence token included.
-        finish_reason: ``eos``, ``stop`` or ``length``.
-        stats: What it cost.
-        seed: The seed in force, given or drawn.
-        trace: How it came about.
-    """
-
-    text: str
-    tokens: tuple[int, ...]
-    finish_reason: str
-    stats: Stats
-    seed: int
-    trace: Trace
-
-    @classmethod
-    def of(cls, trace: Trace) -> Generation:
-        """The answer of a trace that is finished.
-
-        Raises:
-            DecodeError: If it is not.
-        """
-        done = trace.finished
-        if done is None:
-            raise DecodeError("the generation ended without a last event")
-        return cls(trace.text, tuple(trace.tokens), done.reason, done.stats, done.seed, trace)
-
-    def summary(self) -> dict[str, Any]:
-        """The compact trace, plain JSON."""
-        return self.trace.summary()
 
 
 @dataclass(frozen=True, slots=True)
