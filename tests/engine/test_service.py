@@ -395,7 +395,7 @@ def test_giving_a_load_up_ends_what_it_fetches_and_its_reports():
         told = []
         engine.load_model = fetch_for_ever
         nowhere = types.SimpleNamespace(path=None, draft=None, target=None)
-            engine.resolve = lambda name: nowhere
+        engine.resolve = lambda name: nowhere
         try:
             engine.Engine.load("x", tell)
         except KeyboardInterrupt:
