@@ -90,6 +90,7 @@ def _grammar(schema: Schema) -> str:
         ConfigError: If it cannot be held to.
     """
     _check_names_can_be_counted(schema)
+    _check_exclusive_bounds(schema)
     asked = normal(schema)
     grammar, problem = _compile(asked)
     if problem:
@@ -138,3 +139,18 @@ def _check_names_can_be_counted(schema: Schema) -> None:
                 f"the JSON schema cannot be held to: keyword minProperties = {least} is supported "
                 f"up to 1 or the number of `required` names; name more of them"
             )
+
+
+def _check_exclusive_bounds(schema: Schema) -> None:
+    """Refuse ``exclusiveMinimum: true`` without a ``minimum``, which the grammar passes over.
+
+    Beside its bound it is held to, as draft 4 has it.
+    """
+    for part in subschemas(schema):
+        for bound in ("minimum", "maximum"):
+            keyword = f"exclusive{bound.capitalize()}"
+            if part.get(keyword) is True and bound not in part:
+                raise ConfigError(
+                    f"the JSON schema cannot be held to: keyword {keyword} is true and there is no "
+                    f"{bound} beside it; make it a number"
+                )

@@ -388,6 +388,8 @@ REFUSED = {
     "surrogates": {"const": "\ud800"},
     "out of range": {"type": "integer", "maximum": 10**400},
     "'required', got true": {"type": "object", "properties": {"a": {}}, "required": True},
+    "exclusiveMinimum": {"type": "integer", "exclusiveMinimum": True},
+    "exclusiveMaximum": {"allOf": [{"maximum": 3}, {"exclusiveMaximum": True}]},
     "minProperties = 3": {"type": "object", "minProperties": 3, "required": True},
 }
 
@@ -402,6 +404,18 @@ def test_what_cannot_be_held_to_is_refused_by_name(name: str, deep: bool) -> Non
         JsonSchema(schema)
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["integer", "number"])
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_the_exclusive_bounds_of_draft_4_are_held_to_beside_their_bounds(
+    kind: str, exclusive: bool
+) -> None:
+    bounds = {"minimum": 3, "maximum": 8, "exclusiveMinimum": exclusive}
+    schema = {"allOf": [{"type": kind, **bounds}, {"maximum": 6, "exclusiveMaximum": exclusive}]}
+    judge = jsonschema.Draft4Validator(schema)
+    for number in range(10):
+        assert accepts(schema, str(number)) == judge.is_valid(number)
 
 
 @pytest.mark.parametrize("schema", [True, None, [], "{}", 3])
