@@ -31,7 +31,7 @@ from msi_engine.feed import (
     Turn,
 )
 from msi_engine.sampling import NextToken, processed_max
-from msi_engine.stepping import LogitsProcessor, process, to_numpy
+from msi_engine.stepping import LogitsProcessor, next_tokens, process, to_numpy
 from msi_engine.sweeper import Sweeper
 
 Sampler = Callable[[mx.array], mx.array]
@@ -124,28 +124,14 @@ class Runner:
         return self._rows(logits[:, -1], feed.paths)
 
     def _rows(self, logits: mx.array, paths: Sequence[int | None]) -> list[NextToken]:
-        if not self._processors:
-            return [NextToken(row) for row in to_numpy(logits)]
-        return self._processed(logits, [self._history(path) for path in paths])
+        return next_tokens(self._processors, logits, map(self._history, paths))
 
     def _positions(self, logits: mx.array, path: int | None) -> list[NextToken]:
         """Logits after each token of one row, each processed as if it were the last."""
-        if not self._processors:
-            return [NextToken(row) for row in to_numpy(logits)]
         history = self._history(path)
         begin = len(history) - len(logits) + 1
-        return self._processed(logits, [history[:end] for end in range(begin, len(history) + 1)])
-
-    def _processed(self, logits: mx.array, histories: Sequence[list[int]]) -> list[NextToken]:
-        processed = mx.concatenate(
-            [
-                process(self._processors, mx.array(history), logits[i : i + 1])
-                for i, history in enumerate(histories)
-            ]
-        )
-        mx.eval(logits, processed)
-        pairs = zip(to_numpy(logits), to_numpy(processed), strict=True)
-        return [NextToken(raw, row) for raw, row in pairs]
+        histories = (history[:end] for end in range(begin, len(history) + 1))
+        return next_tokens(self._processors, logits, histories)
 
 
 class SingleRunner(Runner):

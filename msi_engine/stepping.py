@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import mlx.core as mx
 import numpy as np
 
 from msi_engine.errors import DecodeError
+from msi_engine.sampling import NextToken
 
 LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
 """mlx-lm's: token ids ``(n,)`` so far and logits ``(1, V)`` to logits ``(1, V)``."""
@@ -28,6 +29,32 @@ def process(processors: Sequence[LogitsProcessor], tokens: mx.array, logits: mx.
             )
         logits = processed
     return logits
+
+
+def next_tokens(
+    processors: Sequence[LogitsProcessor], logits: mx.array, histories: Iterable[list[int]]
+) -> list[NextToken]:
+    """Raw and processed logits, row by row.
+
+    Args:
+        processors: mlx-lm logits processors.
+        logits: Shape ``(rows, V)``.
+        histories: Token ids before each row; not looked at where there are no processors.
+
+    Raises:
+        DecodeError: If a processor does not return logits of the shape it was given.
+    """
+    if not processors:
+        return [NextToken(row) for row in to_numpy(logits)]
+    processed = mx.concatenate(
+        [
+            process(processors, mx.array(history), logits[i : i + 1])
+            for i, history in enumerate(histories)
+        ]
+    )
+    mx.eval(logits, processed)
+    pairs = zip(to_numpy(logits), to_numpy(processed), strict=True)
+    return [NextToken(raw, row) for raw, row in pairs]
 
 
 def to_numpy(logits: mx.array) -> np.ndarray:

@@ -13,7 +13,7 @@ import mlx.core as mx
 from msi_engine.cache import SharedPrefixCache
 from msi_engine.feed import Accept, Reject
 from msi_engine.sampling import NextToken
-from msi_engine.stepping import LogitsProcessor, process, to_numpy
+from msi_engine.stepping import LogitsProcessor, next_tokens
 
 _PAD = 0  # after the end of a shorter row; no token before it can see it
 
@@ -94,14 +94,5 @@ class Sweeper:
         self, committed: list[int], row: Sequence[int], logits: mx.array
     ) -> list[NextToken]:
         """Raw and processed logits before each token of a row."""
-        raw = logits[: len(row)]
-        if not self._processors:
-            return [NextToken(own) for own in to_numpy(raw)]
-        processed = mx.concatenate(
-            [
-                process(self._processors, mx.array([*committed, *row[:i]]), raw[i : i + 1])
-                for i in range(len(row))
-            ]
-        )
-        pairs = zip(to_numpy(raw), to_numpy(processed), strict=True)
-        return [NextToken(own, changed) for own, changed in pairs]
+        histories = ([*committed, *row[:i]] for i in range(len(row)))
+        return next_tokens(self._processors, logits[: len(row)], histories)
