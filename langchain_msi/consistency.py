@@ -10,7 +10,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -21,6 +21,7 @@ from langchain_msi.candidates import text_of, with_note
 from langchain_msi.samples import Samples
 from msi_engine.collapse import chrf_similarity, minimum_bayes_risk
 from msi_engine.errors import ConfigError
+from msi_engine.vectors import unit
 
 # Sign (none within a word or a range such as 10-12), whole part with or without commas, fraction.
 _NUMBER = re.compile(
@@ -247,7 +248,5 @@ def _least_risk(candidates: Sequence[Any], similarities: np.ndarray) -> Verdict:
 
 
 def _cosines(vectors: list[list[float]]) -> np.ndarray:
-    matrix = np.asarray(vectors, dtype=np.float64)
-    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-    unit = matrix / np.where(lengths > 0, lengths, 1.0)
-    return cast("np.ndarray", unit @ unit.T)
+    rows = unit(np.asarray(vectors, dtype=np.float64))
+    return np.asarray(rows @ rows.T)
