@@ -11,6 +11,7 @@ import numpy as np
 from msi_engine import Embedder, Evidence
 from msi_engine.boundary import BoundaryContext, make_boundaries
 from msi_engine.events import Collapsed, Committed, Event, Finished
+from msi_engine.vectors import unit_vectors
 
 # Cosine below which a chunk is not close. With all-MiniLM-L6-v2, of sentences from 60 paragraphs of
 # an encyclopaedia 92 % were that near to their own paragraph, none to any of six on other things.
@@ -108,8 +109,6 @@ class Citer:
         return (f" [{nearest.id}]" if nearest is not None else "") + held
 
     def _nearest(self, sentence: str) -> Evidence | None:
-        from msi_engine.vectors import unit_vectors
-
         text = " ".join(sentence.split())
         if not any(character.isalnum() for character in text):
             return None
@@ -121,8 +120,6 @@ class Citer:
     @cached_property
     def _chunks(self) -> tuple[np.ndarray, list[int]]:
         """Vectors of the pieces of all chunks, and which chunk each piece is of."""
-        from msi_engine.vectors import unit_vectors
-
         pieces = [
             (piece, index)
             for index, chunk in enumerate(self._evidence)

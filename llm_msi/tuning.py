@@ -9,6 +9,7 @@ flip that is missed, decoding goes on with another text; the account goes on wit
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -175,7 +176,5 @@ def area_under_roc(answers: Sequence[Observed]) -> float | None:
 
 
 def _below(kept: Sequence[float], margin: float) -> float:
-    from bisect import bisect_left, bisect_right
-
     low, high = bisect_left(kept, margin), bisect_right(kept, margin)
     return len(kept) - high + (high - low) / 2
