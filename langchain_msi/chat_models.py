@@ -11,7 +11,7 @@ from langchain_core.language_models import LangSmithParams, LanguageModelInput
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from langchain_msi.errors import translated
 from langchain_msi.evidence import evidence_of
@@ -130,9 +130,7 @@ class ChatMSI(MSIFields, StructuredChatModel):
         ```
     """
 
-    model_config = ConfigDict(
-        frozen=False, extra="forbid", arbitrary_types_allowed=True, protected_namespaces=()
-    )
+    model_config = MSIFields.model_config  # LangChain's class, the last base, has another
 
     streaming: bool = Field(False, description="Whether `invoke` streams to callbacks, too")
     evidence_from_tools: bool = Field(

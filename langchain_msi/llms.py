@@ -11,7 +11,7 @@ from langchain_core.language_models import BaseLLM, LangSmithParams, LanguageMod
 from langchain_core.outputs import Generation as TextGeneration
 from langchain_core.outputs import GenerationChunk, LLMResult
 from langchain_core.runnables import Runnable, RunnableConfig
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from langchain_msi.errors import translated
 from langchain_msi.fields import MSIFields, refuse_unknown
@@ -72,9 +72,7 @@ class MSILLM(MSIFields, BaseLLM):
         ```
     """
 
-    model_config = ConfigDict(
-        frozen=False, extra="forbid", arbitrary_types_allowed=True, protected_namespaces=()
-    )
+    model_config = MSIFields.model_config  # LangChain's class, the last base, has another
 
     raw: bool = Field(False, description="Give the model the prompt as it is")
 
