@@ -18,8 +18,9 @@ class MSIEmbeddings(Embeddings):
     By default all-MiniLM-L6-v2 as it comes with the extra ``rag``; it is loaded by the first text.
 
     Args:
-        model: None, or another embedder by name: a sentence-transformers model, its folder, or
-            ``llm:NAME``, an embedding model of `llm`; or an `msi_engine.Embedder` itself.
+        model: None, or another embedder by name: a sentence-transformers model, its folder,
+            ``onnx:NAME``, its ONNX form, or ``llm:NAME``, an embedding model of `llm`; or an
+            `msi_engine.Embedder` itself.
 
     Raises:
         ValueError: If ``model`` is None and the extra ``rag`` is not installed.
