@@ -42,12 +42,12 @@ class Request:
     """What a caller asks for.
 
     Attributes:
-        prompt: Text, messages or token ids.
+        prompt: Text, messages, token ids, or messages with tools.
         config: Every option.
         logits_processors: mlx-lm logits processors, beside those of the options.
         scorer_factories: Scorers that no plugin has registered, by name.
         evidence: Passages for the scorers.
-        embedder: What embeds texts for the scorers.
+        embedder: What embeds texts for the scorers, and for collapse by `mbr`.
         constraint: What the answer may be; None is anything.
     """
 
