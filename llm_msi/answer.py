@@ -41,12 +41,10 @@ class Answer:
         *,
         show_paths: bool = False,
     ) -> None:
-        config = grounding.config
         self._constraint = constraint
-        self._config = config
         self._grounding = grounding
         self._show_paths = show_paths
-        self._trace = Trace(model_name, config)
+        self._trace = Trace(model_name, grounding.config)
         self._notice = Notice("Reading the prompt")
         self._inside_line = False  # the last text did not end its line
 
@@ -101,7 +99,7 @@ class Answer:
             input=stats.prompt_tokens,
             output=stats.output_tokens,
             details={
-                "paths": self._config.k,
+                "paths": self._grounding.config.k,
                 "path_tokens": stats.path_tokens,
                 "forward_passes": stats.forward_passes,
                 "collapses": stats.collapses,
@@ -126,7 +124,7 @@ class Answer:
         broken = self._constraint is not None and not is_whole(self._trace.text)
         before = ", before its JSON was complete" if broken else ""
         if finished.reason == "length" and (broken or self._constraint is None):
-            announce(cut_off(self._config.max_tokens, finished.stats, before))
+            announce(cut_off(self._grounding.config.max_tokens, finished.stats, before))
         elif finished.reason == "stop" and broken:
             announce(f"The answer ended at a stop string{before}; leave `stop` out")
 
