@@ -182,11 +182,8 @@ class Decoder:
         return self._choose()
 
     def _choose(self) -> _Pass | None:
-        bundle, counted, shares = (
-            self._growth.bundle,
-            self._growth.bundle.counted,
-            self._growth.bundle.credences(),
-        )
+        bundle = self._growth.bundle
+        counted, shares = bundle.counted, bundle.credences()
         mode = self.config.effective_collapse
         choice = collapse.Choice(
             mode,

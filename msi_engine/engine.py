@@ -25,8 +25,6 @@ from msi_engine.service import ENGINE_THREAD
 from msi_engine.text import Vocabulary
 from msi_engine.trace import Trace
 
-_Place = tuple[Path | None, Path | None, Path | None]  # in use, of the draft, of the target
-
 if TYPE_CHECKING:
     from msi_engine.model.resolve import ResolvedModel
     from msi_engine.model.store import Part
@@ -36,6 +34,8 @@ if TYPE_CHECKING:
     from msi_engine.prompt import Prompt
     from msi_engine.session import Request
     from msi_engine.stepping import LogitsProcessor
+
+_Place = tuple[Path | None, Path | None, Path | None]  # in use, of the draft, of the target
 
 
 @dataclass(frozen=True, slots=True)
