@@ -273,7 +273,7 @@ CASES: list[tuple[str, str, str]] = [
     ),
     ("en", "number", "Water boils at 100.0 °C (212.0 °F).‖ It freezes at 0.‖"),
     ("en", "number", "The score was 3-2.‖ Tickets cost £12.50 each.‖"),
-    ("en", "url", "You can find it at github.com/user/repo.git or on pypi.org.‖ Try it!‖"),
+    ("en", "url", "You can find it at github.com/user/repo.git or on example.org.‖ Try it!‖"),
     ("en", "url", "Go to http://localhost:8080/index.html?id=4#top.‖ Log in.‖"),
     (
         "en",
