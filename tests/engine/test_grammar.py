@@ -6,11 +6,12 @@ import dataclasses
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jsonschema
 import mlx.core as mx
 import numpy as np
+import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -517,6 +518,60 @@ def test_objects_are_closed_where_that_adds_no_answer(
     assert accepts(schema, text) is accepted
     if accepted:
         jsonschema.validate(json.loads(text), schema)
+
+
+class Leaf(pydantic.BaseModel):
+    kind: Literal["leaf"]
+
+
+class Node(pydantic.BaseModel):
+    kind: Literal["node", "root"]
+    marks: Annotated[list[int], pydantic.Field(json_schema_extra={"uniqueItems": False})]
+    child: Annotated[Leaf | Node, pydantic.Field(discriminator="kind")]
+
+
+class Tree(pydantic.BaseModel):
+    top: Annotated[Leaf | Node, pydantic.Field(discriminator="kind")]
+
+
+LEAF = '{"kind": "leaf"}'
+NODE = '{"kind": "node", "marks": [1, 1], "child": %s}'
+
+
+@pytest.mark.parametrize(
+    "top",
+    [
+        LEAF,
+        NODE % LEAF,
+        NODE % (NODE % LEAF),
+        NODE % "{}",
+        '{"kind": "leaf", "marks": []}',
+        NODE.replace("node", "tree") % LEAF,
+    ],
+)
+def test_unions_told_apart_by_a_property_may_hold_each_other(top: str) -> None:
+    text, schema = f'{{"top": {top}}}', Tree.model_json_schema()
+    strict = {**schema, "$defs": {k: {**v, "additionalProperties": False}
+                                  for k, v in schema["$defs"].items()}}  # fmt: skip
+    is_valid = jsonschema.Draft202012Validator(strict).is_valid(json.loads(text))
+    assert accepts(schema, text) is is_valid
+    if is_valid:
+        Tree.model_validate_json(text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"required": []},
+        {"type": ["object", "null"]},
+        {"properties": {"kind": {"enum": ["cat", "dog"]}}},
+        {"properties": {"kind": {"type": "string"}}},
+    ],
+)
+def test_a_property_that_does_not_tell_branches_apart_is_no_excuse(change: dict[str, Any]) -> None:
+    kinds = {kind: {**schema, **change} for kind, schema in PETS["$defs"].items()}
+    with pytest.raises(ConfigError, match="may overlap"):
+        JsonSchema({**PETS, "$defs": kinds})
 
 
 @pytest.mark.parametrize("text", ['{"a":1}', '{ "a": 1}', '{"a": 1} ', ' {"a": 1}', '{"a":  1}'])
