@@ -7,6 +7,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import mlx.core as mx
 
@@ -170,10 +171,14 @@ class Session:
 
     def _panel(self, prompt: EncodedPrompt, config: DecodeConfig) -> ScorerPanel:
         factories = find_scorers(config.scorers, self._request.scorer_factories)
+        if not factories:
+            return ScorerPanel({})
+        evidence = evidence_of(self._request.prompt, config, self._request.evidence)
         scorers = {}
         for name, factory in factories.items():
             try:
-                scorer = factory(self._context(prompt, config, name))
+                options = config.scorer_options.get(name, {})
+                scorer = factory(self._context(prompt, options, evidence))
             except MSIError:
                 raise
             except Exception as error:
@@ -181,12 +186,14 @@ class Session:
             scorers[name] = (scorer, config.scorers[name])
         return ScorerPanel(scorers)
 
-    def _context(self, prompt: EncodedPrompt, config: DecodeConfig, name: str) -> ScoreContext:
+    def _context(
+        self, prompt: EncodedPrompt, options: Mapping[str, Any], evidence: tuple[Evidence, ...]
+    ) -> ScoreContext:
         return ScoreContext(
             prompt=prompt.text,
-            options=config.scorer_options.get(name, {}),
+            options=options,
             question=last_question(self._request.prompt, prompt.text),
-            evidence=evidence_of(self._request.prompt, config, self._request.evidence),
+            evidence=evidence,
             embedder=self._request.embedder,
         )
 
