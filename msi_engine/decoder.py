@@ -90,7 +90,6 @@ class Decoder:
         )
         self.tokens: list[int] = []
         self.text = ""
-        self._panel = panel
         self._drawer = Drawer(config, proposal, seed)
         self._refinement = Refinement(config, proposal, vocabulary.eos_token_ids)
         if config.refine != "off":
@@ -193,7 +192,7 @@ class Decoder:
             lambda: self._drawer.collapse_stream(bundle.segment),
         )
         chosen = choice.segment(shares)
-        others = {n: choice.segment(bundle.credences_without(n)) for n in self._panel.names}
+        others = {n: choice.segment(bundle.credences_without(n)) for n in self._means.panel.names}
         self._decided = tuple(name for name, other in others.items() if other != chosen)
         winner = next((p for p in counted if p.tokens == chosen), None)
         if winner is None:
