@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 @hookimpl
 def register_scorers(register: RegisterScorer) -> None:
     """Register every scorer of this package."""
-    register(
-        "agreement",
-        AgreementScorer.of,
-        description="Prefers what the other paths say, too",
-    )
+    register("agreement", AgreementScorer.of, description="Prefers what the other paths say, too")
     register(
         "archetype",
         _archetype,
