@@ -10,6 +10,9 @@ from msi_engine.errors import ModelError
 from msi_engine.model.files import read_config
 from msi_engine.model.load import load_tokenizer, vocab_size
 
+DRAFT_GROUP_SIZE = 64
+"""Of every draft that is made here."""
+
 _FILES = (
     *("tokenizer*", "vocab.*", "merges.txt", "*tokens*.json", "*.tiktoken", "chat_template*"),
     *("*.jinja", "*.py"),

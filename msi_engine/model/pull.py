@@ -23,7 +23,7 @@ from msi_engine.model.embedded import make_embedded
 from msi_engine.model.files import check_folder, read_config
 from msi_engine.model.home import expanded, home, local_folder
 from msi_engine.model.hub import check_model_type, fetch_repository, is_unfinished
-from msi_engine.model.pairs import check_pair
+from msi_engine.model.pairs import DRAFT_GROUP_SIZE, check_pair
 from msi_engine.model.progress import OnProgress, Progress, ignore_progress
 from msi_engine.model.resolve import is_repository_name
 from msi_engine.model.store import (
@@ -37,8 +37,7 @@ from msi_engine.model.store import (
     staging_folder,
 )
 
-# Group size of the draft, bits and group size of the target that ``quantize`` makes of a model.
-DRAFT_GROUP_SIZE = 64
+# Bits and group size of the target that ``quantize`` makes of a model.
 TARGET_QUANTIZATION = (8, 32)
 
 # A target of this name is made of what the draft has lost.

@@ -27,12 +27,12 @@ from mlx_lm import utils
 from msi_engine.errors import ConfigError, ModelError
 from msi_engine.model.files import RESIDUAL_KEY, read_config
 from msi_engine.model.load import LoadedModel, load_tokenizer, open_weights
+from msi_engine.model.pairs import DRAFT_GROUP_SIZE
 from msi_engine.model.policy import is_quantized, plain_layer, widened
 from msi_engine.model.tensors import find_tensors
 
 BITS = 4
 GROUP_SIZE = 64
-DRAFT_GROUP_SIZE = 64
 _SAMPLE = 64  # bytes of each tensor
 
 
