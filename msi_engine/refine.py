@@ -20,7 +20,7 @@ from msi_engine.config import DecodeConfig
 from msi_engine.drawing import penalize
 from msi_engine.events import RefineStats
 from msi_engine.path import Draw, PathState
-from msi_engine.sampling import NextToken, Proposal
+from msi_engine.sampling import NextToken, Proposal, best_token
 from msi_engine.spawn import most_probable, tempered
 
 MOST_DRAFTED = 6
@@ -145,7 +145,7 @@ class Refinement:
         if draw.how == "spawn":
             return self._redraw_spawned(draw, draft, target, rng)
         if draw.how == "greedy" or self._proposal.greedy or draft is None:
-            return self._proposal.draw(target, None, self._penalized(target, draw)).token
+            return best_token(self._penalized(target, draw))
         wanted = self._proposal.probabilities(self._penalized(target, draw))
         had = self._proposal.probabilities(self._penalized(draft, draw))
         return accept_or_redraw(draw.token, wanted, had, rng)

@@ -36,8 +36,7 @@ class NextToken:
     @cached_property
     def sampled(self) -> int:
         """The token that ordinary decoding takes; here the most probable processed one."""
-        processed_max(self.processed)
-        return int(self.processed.argmax())
+        return best_token(self.processed)
 
     @cached_property
     def has_choice(self) -> bool:
@@ -125,8 +124,7 @@ class Proposal:
         """
         logits = row.processed if logits is None else logits
         if self.greedy or rng is None:
-            processed_max(logits)
-            return row.draw(int(logits.argmax()), 0.0)
+            return row.draw(best_token(logits), 0.0)
         plain, thinned = self._supports(processed_logprobs(logits))
         chosen = plain
         if thinned is not None and rng.random() <= self.config.xtc_probability:
@@ -219,6 +217,16 @@ def processed_max(logits: np.ndarray) -> float:
     if not math.isfinite(top):
         processed_logprobs(logits)
     return top
+
+
+def best_token(logits: np.ndarray) -> int:
+    """The most probable token by processed logits, the lower id of equals.
+
+    Raises:
+        DecodeError: If every token is masked, or a logit is not a number.
+    """
+    processed_max(logits)
+    return int(logits.argmax())
 
 
 def _top_p(logprobs: np.ndarray, top_p: float) -> np.ndarray:
