@@ -72,17 +72,16 @@ def load_pair(
             held.name, on_progress, part="draft", trust_remote_code=trust_remote_code
         )
         draft_keeper = PrefixKeeper(draft.model)
-    model = None if draft is held else _held_target(draft, held, config)
-    if model is not None:
-        return Pair(draft, draft_keeper, Target(model, keeper, logical_nbytes(draft.path)))
-    model = load_target(
-        draft,
-        name=config.target,
-        residency=config.target_residency,
-        on_progress=on_progress,
-        trust_remote_code=trust_remote_code,
-    )
-    target_keeper = PrefixKeeper(model.model)
+    model, target_keeper = None if draft is held else _held_target(draft, held, config), keeper
+    if model is None:
+        model = load_target(
+            draft,
+            name=config.target,
+            residency=config.target_residency,
+            on_progress=on_progress,
+            trust_remote_code=trust_remote_code,
+        )
+        target_keeper = PrefixKeeper(model.model)
     return Pair(draft, draft_keeper, Target(model, target_keeper, logical_nbytes(draft.path)))
 
 
