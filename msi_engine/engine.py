@@ -158,7 +158,8 @@ class Engine:
             pair = self._paired(config, ignore_progress)
             model = pair.draft.model if of == "draft" else pair.target.model.model
             encoded = encode_prompt(pair.draft.tokenizer, prompt).tokens
-            return opinions(model, encoded, tokens, config.prefill_step_size)
+            step_size, num_logits = config.prefill_step_size, pair.target.num_logits
+            return opinions(model, encoded, tokens, step_size, num_logits)
 
         return ENGINE_THREAD.call(read)
 

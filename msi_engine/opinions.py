@@ -29,7 +29,11 @@ class Opinion:
 
 
 def opinions(
-    model: Any, prompt: Sequence[int], tokens: Sequence[int], step_size: int
+    model: Any,
+    prompt: Sequence[int],
+    tokens: Sequence[int],
+    step_size: int,
+    num_logits: int | None = None,
 ) -> list[Opinion]:
     """A model's opinion before each of ``tokens``, read in a few passes. Engine thread only.
 
@@ -38,6 +42,7 @@ def opinions(
         prompt: Token ids before them, at least one.
         tokens: Token ids.
         step_size: Most prompt tokens in one pass.
+        num_logits: Logits to look at, from the first; None is all.
     """
     cache = make_prompt_cache(model)
     for chunk in _chunks(prompt[:-1], step_size):
@@ -45,7 +50,7 @@ def opinions(
         mx.eval([layer.state for layer in cache])
     found = []
     for chunk in _chunks([prompt[-1], *tokens][: len(tokens)], _AT_ONCE):
-        logits = model(mx.array([chunk]), cache=cache)[0]
+        logits = model(mx.array([chunk]), cache=cache)[0, :, :num_logits]
         rows = (NextToken(row) for row in to_numpy(logits))
         found += [Opinion(row.sampled, row.margin) for row in rows]
     return found

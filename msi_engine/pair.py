@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msi_engine.config import DecodeConfig
 from msi_engine.model import LoadedModel, OnProgress, TargetModel, load_model, load_target, resolve
-from msi_engine.model.pairs import check_pair
+from msi_engine.model.pairs import check_pair, common_logits
 from msi_engine.model.tensors import logical_nbytes
 from msi_engine.prefix import PrefixKeeper
 
@@ -19,11 +19,13 @@ class Target:
         model: The model of higher precision.
         keeper: Keeps its cache between generations.
         draft_bytes: Bytes of weights that one pass of the draft reads, at their stored size.
+        num_logits: Logits of a row that the draft gives, too, from the first; None is all.
     """
 
     model: TargetModel
     keeper: PrefixKeeper
     draft_bytes: int
+    num_logits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,13 @@ def load_pair(
             trust_remote_code=trust_remote_code,
         )
         target_keeper = PrefixKeeper(model.model)
-    return Pair(draft, draft_keeper, Target(model, target_keeper, logical_nbytes(draft.path)))
+    target = Target(
+        model,
+        target_keeper,
+        draft_bytes=logical_nbytes(draft.path),
+        num_logits=common_logits(draft.path, model.path),
+    )
+    return Pair(draft, draft_keeper, target)
 
 
 def _held_target(draft: LoadedModel, held: LoadedModel, config: DecodeConfig) -> TargetModel | None:

@@ -48,6 +48,7 @@ class Runner:
             be functions of their arguments: each path calls them with its own tokens.
         history: The decoder's `history`: token ids of a path, for the processors.
         sweeper: Runs the target, where there is one.
+        num_logits: Logits to keep of each row, from the first; None is all.
 
     Attributes:
         peak_bytes: Most bytes that the caches have held.
@@ -61,11 +62,13 @@ class Runner:
         processors: Sequence[LogitsProcessor],
         history: Callable[[int | None], list[int]],
         sweeper: Sweeper | None = None,
+        num_logits: int | None = None,
     ) -> None:
         self.draft_s = 0.0
         self.sweep_s = 0.0
         self._cache = cache
         self._sweeper = sweeper
+        self._num_logits = num_logits
         self._processors = list(processors)
         self._history = history
         self._branch: int | None = None
@@ -94,7 +97,7 @@ class Runner:
 
     def root(self, token: int) -> NextToken:
         """Feed the prompt's last token, on the prefix."""
-        return self._rows(self._cache.forward(mx.array([[token]]))[:, -1], [None])[0]
+        return self._rows(self._logits(((token,),))[:, -1], [None])[0]
 
     def _apply(self, op: CacheOp) -> None:
         match op:
@@ -118,10 +121,13 @@ class Runner:
         return self._sweeper
 
     def _forward(self, feed: Feed) -> list[NextToken]:
-        logits = self._cache.forward(mx.array(feed.tokens))
+        logits = self._logits(feed.tokens)
         if feed.all_positions:
             return self._positions(logits[0], feed.paths[0])
         return self._rows(logits[:, -1], feed.paths)
+
+    def _logits(self, tokens: tuple[tuple[int, ...], ...]) -> mx.array:
+        return self._cache.forward(mx.array(tokens))[..., : self._num_logits]
 
     def _rows(self, logits: mx.array, paths: Sequence[int | None]) -> list[NextToken]:
         return next_tokens(self._processors, logits, map(self._history, paths))

@@ -81,6 +81,7 @@ class Session:
         target: Target | None = None,
     ) -> None:
         self._target = target
+        self._num_logits = None if target is None else target.num_logits
         self._loaded = loaded
         self._vocabulary = vocabulary
         self._keeper = keeper
@@ -95,7 +96,7 @@ class Session:
         prompt = encode_prompt(
             self._loaded.tokenizer,
             self._request.prompt,
-            vocab_size=self._loaded.vocab_size or self._vocabulary.size,
+            vocab_size=self._num_logits or self._loaded.vocab_size or self._vocabulary.size,
         )
         config = self._fit(prompt)
         processors = self._processors(prompt, config)
@@ -107,7 +108,11 @@ class Session:
             target_cache, seen = self._target.keeper.take(prompt.tokens, config)
             yield from self._prefill(target_cache, prompt, seen, config)
             sweeper = Sweeper(
-                target_cache, processors, lambda: decoder.history(None), config.prefill_step_size
+                target_cache,
+                processors,
+                lambda: decoder.history(None),
+                config.prefill_step_size,
+                self._num_logits,
             )
         runner = self._runner(cache, processors, decoder, config, sweeper)
         turn = decoder.start(runner.root(prompt.tokens[-1]))
@@ -216,7 +221,7 @@ class Session:
         sweeper: Sweeper | None,
     ) -> Runner:
         if config.k > 1 or sweeper is not None:
-            return Runner(cache, processors, decoder.history, sweeper)
+            return Runner(cache, processors, decoder.history, sweeper, self._num_logits)
         mx.random.seed(decoder.seed)  # the engine thread's own state, nobody else's
         draw = sampler(config, self._xtc_special_tokens)
         return SingleRunner(

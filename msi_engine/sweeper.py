@@ -27,6 +27,7 @@ class Sweeper:
         processors: The logits processors of the generation; they act on the target's logits, too.
         history: Token ids of the prompt and of what is committed.
         step_size: Most committed tokens that a sweep reads on the way.
+        num_logits: Logits to keep of each row, from the first; None is all.
 
     Attributes:
         passes: Passes of the target over its weights so far.
@@ -38,8 +39,10 @@ class Sweeper:
         processors: Sequence[LogitsProcessor],
         history: Callable[[], list[int]],
         step_size: int,
+        num_logits: int | None = None,
     ) -> None:
         self.passes = 0
+        self._num_logits = num_logits
         self._cache = cache
         self._processors = list(processors)
         self._history = history
@@ -61,7 +64,7 @@ class Sweeper:
         self._cache.fork(len(rows))
         try:
             self.passes += 1
-            logits = self._cache.forward(tokens)
+            logits = self._cache.forward(tokens)[..., : self._num_logits]
             mx.eval(logits)
             self._late = len(late)
             return [

@@ -21,9 +21,10 @@ _PROBE = "Grüße, 3.14 naïve  cafés\n\tif x == 42: print('東京 🙂')\r\n"
 
 
 def check_pair(draft: Path, target: Path, *, trust_remote_code: bool = False) -> None:
-    """Make sure that two models have the same tokenizer and logits of the same tokens.
+    """Make sure that two models have the same tokenizer, and logits of all its tokens.
 
-    Same vocabulary, special tokens, splitting of a probing text, chat template, and as many logits.
+    Same vocabulary, special tokens, splitting of a probing text, and chat template. Sizes of one
+    family may differ in how many logits they give beyond their tokens (see `common_logits`).
 
     Args:
         draft: Folder of the draft.
@@ -33,23 +34,33 @@ def check_pair(draft: Path, target: Path, *, trust_remote_code: bool = False) ->
     Raises:
         ModelError: Naming the first difference.
     """
-    # Padding beyond the vocabulary may differ between sizes of one family; comparing two
-    # distributions needs the same tokens.
-    widths = [vocab_size(read_config(folder)) for folder in (draft, target)]
+    common = common_logits(draft, target)
     different = []
-    if _tokenizer_files(draft) != _tokenizer_files(target):
+    if common is not None or _tokenizer_files(draft) != _tokenizer_files(target):
         first, second = (
             load_tokenizer(folder, trust_remote_code=trust_remote_code)
             for folder in (draft, target)
         )
         different = [what for what, read in _TRAITS if read(first) != read(second)]
-    if not different and widths[0] != widths[1]:
-        different = [f"the number of logits ({widths[0]} and {widths[1]})"]
+        tokens = max(first.get_vocab().values(), default=-1) + 1
+        if common is not None and common < tokens:
+            different.append(f"their tokens: one of them has logits of only {common} of {tokens}")
     if different:
         raise ModelError(
             f"{draft.name} and {target.name} cannot be a pair: they differ in {different[0]}; "
             "take two precisions of one model, or two models of one family"
         )
+
+
+def common_logits(draft: Path, target: Path) -> int | None:
+    """How many logits two models both give, the first of each; None if they give as many.
+
+    What one gives beyond them belongs to no token: matrices are padded to a round size, and the
+    sizes of one family to different ones. The other has no embedding of it, either.
+    """
+    sizes = {vocab_size(read_config(folder)) for folder in (draft, target)}
+    known = [size for size in sizes if size is not None]
+    return min(known) if len(known) == 2 else None
 
 
 def _tokenizer_files(folder: Path) -> dict[str, bytes]:

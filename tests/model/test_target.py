@@ -85,15 +85,6 @@ def test_a_target_with_another_vocabulary_is_refused(tiny_model: MakeModel):
         load_target(load_model(str(tiny_model())), name=str(other))
 
 
-def test_a_target_with_other_logits_is_refused(tiny_model: MakeModel):
-    """Padding of the vocabulary differs between sizes of one family."""
-    other = tiny_model("other")
-    config = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps({**config, "vocab_size": 512}))
-    with pytest.raises(ModelError, match=r"the number of logits \(\d+ and 512\)"):
-        load_target(load_model(str(tiny_model())), name=str(other))
-
-
 @pytest.mark.parametrize("residency", ["resident", "stream"])
 def test_the_bytes_of_a_sweep_are_those_of_the_file_without_the_embedding(pair, residency: str):
     target = load_target(load_model("both"), residency=residency)
