@@ -39,7 +39,7 @@ def equality(
         key = {"part": "equality", "kind": kind, "prompt": number, "max_tokens": max_tokens}
         own_line = log.once(
             lambda tokens=tokens: dataclasses.asdict(own_greedy(pair, tokens, max_tokens)),
-            **key,
+            **{**key, "kind": "resident" if kind == "stream" else kind},  # one model, one text
             window=0,
         )
         own = Own(own_line["tokens"], own_line["leads"])
