@@ -62,7 +62,7 @@ def timed(engine: Engine, seconds: dict[str, float]) -> Iterator[None]:
     from msi_engine.drawing import Drawer
     from msi_engine.growth import Growth
 
-    text = type(engine._words("").detokenizer())
+    text = type(engine._held.vocabulary("").detokenizer())
     parts: list[tuple[str, Any, str]] = [
         ("build the graph of the model", SharedPrefixCache, "forward"),
         ("wait for it, copy the logits", runner, "to_numpy"),

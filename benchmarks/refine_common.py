@@ -59,7 +59,7 @@ class Log:
 def pair_of(engine: Engine, **options: Any) -> Pair:
     """Draft and target as the engine holds them."""
     config = DecodeConfig(refine="verify", **options)
-    return ENGINE_THREAD.call(lambda: engine._paired(config, lambda _: None))
+    return ENGINE_THREAD.call(lambda: engine._held.pair(config))
 
 
 def encode(engine: Engine, prompt: str) -> list[int]:

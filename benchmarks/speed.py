@@ -58,7 +58,7 @@ class Bench:
         from mlx_lm.models.cache import make_prompt_cache
 
         self.engine = engine
-        self.model, self.tokenizer = engine._loaded.model, engine.tokenizer
+        self.model, self.tokenizer = engine._held.loaded.model, engine.tokenizer
         ids = self.tokenizer.encode(TEXT * (length // 20 + 2))
         self.prompt = ids[:length]
         self.tokens = tokens
@@ -142,7 +142,7 @@ class Bench:
         }
         turn = self.rounds % len(contenders)
         for name in [*list(contenders)[turn:], *list(contenders)[:turn]]:
-            self.engine._keeper.clear()
+            self.engine._held.keeper.clear()
             start = time.perf_counter()
             contenders[name]()
             self.first[name].append(time.perf_counter() - start)

@@ -7,44 +7,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msi_engine.config import DecodeConfig
-from msi_engine.errors import ConfigError, ModelFileError
+from msi_engine.errors import ConfigError
 from msi_engine.events import Event
-from msi_engine.evidence import Embedder, Evidence, as_evidence
+from msi_engine.evidence import Embedder, as_evidence
 from msi_engine.generation import Generation
 from msi_engine.grammar import JsonSchema
 from msi_engine.model import LoadedModel, OnProgress, load_model, resolve
 from msi_engine.model.progress import ignore_progress
-from msi_engine.prompt.tools import Chat
+from msi_engine.request import Request
 from msi_engine.scorer import ScorerFactory
 from msi_engine.service import ENGINE_THREAD
-from msi_engine.text import Vocabulary
 from msi_engine.trace import Trace
 
 if TYPE_CHECKING:
     from msi_engine.model.resolve import ResolvedModel
     from msi_engine.model.store import Part
     from msi_engine.opinions import Opinion
-    from msi_engine.pair import Pair
-    from msi_engine.prefix import PrefixKeeper
     from msi_engine.prompt import Prompt
-    from msi_engine.session import Request
     from msi_engine.stepping import LogitsProcessor
 
 _Place = tuple[Path | None, Path | None, Path | None]  # in use, of the draft, of the target
-
-
-@dataclass(frozen=True, slots=True)
-class _Signals:
-    """What a caller gives for the scorers."""
-
-    scorer_factories: Mapping[str, ScorerFactory]
-    evidence: tuple[Evidence, ...]
-    embedder: Embedder | None
 
 
 class Engine:
@@ -56,26 +42,15 @@ class Engine:
     Args:
         loaded: The model.
         trust_remote_code: Let the Python code of a target run, as the model's own was let.
-        keeper: Keeps the model's cache between generations; None makes one.
     """
 
     # A folder that is part of a pair, and loaded by itself, has no target: another key.
     _shared: ClassVar[dict[tuple[_Place, bool], Engine]] = {}
 
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        *,
-        trust_remote_code: bool = False,
-        keeper: PrefixKeeper | None = None,
-    ) -> None:
-        from msi_engine.prefix import PrefixKeeper  # after the backend is prepared: imports MLX
+    def __init__(self, loaded: LoadedModel, *, trust_remote_code: bool = False) -> None:
+        from msi_engine.held import HeldModel  # after the backend is prepared: imports MLX
 
-        self._loaded = loaded
-        self._vocabularies: dict[tuple[frozenset[int], bool], Vocabulary] = {}
-        self._keeper = PrefixKeeper(loaded.model) if keeper is None else keeper
-        self._trust_remote_code = trust_remote_code
-        self._pair: tuple[tuple[str | None, str], Pair] | None = None
+        self._held = HeldModel(loaded, trust_remote_code=trust_remote_code)
 
     @classmethod
     def load(
@@ -115,10 +90,11 @@ class Engine:
     @classmethod
     def _beside(cls, found: ResolvedModel, trust_remote_code: bool) -> Engine | None:
         """An engine under another name on weights that are in memory, if they are."""
-        for (place, trusts), held in cls._shared.items():
+        for (place, trusts), other in cls._shared.items():
             if place[0] == found.path and trusts == trust_remote_code:
-                loaded = replace(held._loaded, name=found.name)
-                return cls(loaded, trust_remote_code=trusts, keeper=held._keeper)
+                engine = cls(other._held.loaded)
+                engine._held = other._held.renamed(found.name)
+                return engine
         return None
 
     def prepare(self, config: DecodeConfig, on_progress: OnProgress | None = None) -> None:
@@ -133,7 +109,7 @@ class Engine:
         if config.refine == "off":
             return
         tell = ENGINE_THREAD.while_wanted(on_progress or ignore_progress)
-        ENGINE_THREAD.call(lambda: self._paired(config, tell))
+        ENGINE_THREAD.call(lambda: self._held.pair(config, tell))
 
     def opinions(
         self, prompt: Prompt, tokens: Sequence[int], config: DecodeConfig, *, of: Part = "draft"
@@ -150,43 +126,32 @@ class Engine:
             ModelError: If there is no target, or it does not fit the model.
             PromptError: If the prompt cannot be used.
         """
-
-        def read() -> list[Opinion]:
-            from msi_engine.opinions import opinions
-            from msi_engine.prompt import encode_prompt
-
-            pair = self._paired(config, ignore_progress)
-            model = pair.draft.model if of == "draft" else pair.target.model.model
-            encoded = encode_prompt(pair.draft.tokenizer, prompt).tokens
-            step_size, num_logits = config.prefill_step_size, pair.target.num_logits
-            return opinions(model, encoded, tokens, step_size, num_logits)
-
-        return ENGINE_THREAD.call(read)
+        return ENGINE_THREAD.call(lambda: self._held.opinions(prompt, tokens, config, of))
 
     @property
     def model_name(self) -> str:
         """The name that the model was loaded by."""
-        return self._loaded.name
+        return self._held.loaded.name
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
         """Tokens that end an answer."""
-        return self._loaded.eos_token_ids
+        return self._held.loaded.eos_token_ids
 
     @property
     def context_length(self) -> int | None:
         """Most tokens of prompt and answer together; None if the model does not say."""
-        return self._loaded.context_length
+        return self._held.loaded.context_length
 
     @property
     def has_chat_template(self) -> bool:
         """True if messages are laid out by the model's own template."""
-        return self._loaded.has_chat_template
+        return self._held.loaded.has_chat_template
 
     @property
     def tokenizer(self) -> Any:
         """mlx-lm's ``TokenizerWrapper``."""
-        return self._loaded.tokenizer
+        return self._held.loaded.tokenizer
 
     def generate(
         self,
@@ -222,11 +187,17 @@ class Engine:
         Raises:
             MSIError: One of its kinds, with one line that says what is wrong.
         """
-        config = _merged(config, options)
-        trace = Trace(self.model_name, config)
-        signals = _Signals(scorer_factories or {}, as_evidence(evidence), embedder)
-        work = self._work(prompt, config, logits_processors, signals, constraint)
-        for event in ENGINE_THREAD.stream(work):
+        request = _request(
+            prompt,
+            _merged(config, options),
+            logits_processors,
+            scorer_factories,
+            evidence,
+            embedder,
+            constraint,
+        )
+        trace = Trace(self.model_name, request.config)
+        for event in ENGINE_THREAD.stream(self._run(request)):
             trace.record(event)
         return Generation.of(trace)
 
@@ -247,10 +218,16 @@ class Engine:
         Arguments and errors are those of `generate`. Options are checked at once, the rest at the
         first event.
         """
-        signals = _Signals(scorer_factories or {}, as_evidence(evidence), embedder)
-        config = _merged(config, options)
-        work = self._work(prompt, config, logits_processors, signals, constraint)
-        return ENGINE_THREAD.stream(work)
+        request = _request(
+            prompt,
+            _merged(config, options),
+            logits_processors,
+            scorer_factories,
+            evidence,
+            embedder,
+            constraint,
+        )
+        return ENGINE_THREAD.stream(self._run(request))
 
     async def agenerate(
         self,
@@ -265,11 +242,17 @@ class Engine:
         **options: Any,
     ) -> Generation:
         """`generate` for an event loop; cancelling the task gives the generation up."""
-        config = _merged(config, options)
-        trace = Trace(self.model_name, config)
-        signals = _Signals(scorer_factories or {}, as_evidence(evidence), embedder)
-        work = self._work(prompt, config, logits_processors, signals, constraint)
-        async with contextlib.aclosing(ENGINE_THREAD.astream(work)) as events:
+        request = _request(
+            prompt,
+            _merged(config, options),
+            logits_processors,
+            scorer_factories,
+            evidence,
+            embedder,
+            constraint,
+        )
+        trace = Trace(self.model_name, request.config)
+        async with contextlib.aclosing(ENGINE_THREAD.astream(self._run(request))) as events:
             async for event in events:
                 trace.record(event)
         return Generation.of(trace)
@@ -287,79 +270,19 @@ class Engine:
         **options: Any,
     ) -> AsyncGenerator[Event]:
         """`stream` for an event loop; close it (or cancel the task) to give up."""
-        signals = _Signals(scorer_factories or {}, as_evidence(evidence), embedder)
-        config = _merged(config, options)
-        work = self._work(prompt, config, logits_processors, signals, constraint)
-        return ENGINE_THREAD.astream(work)
+        request = _request(
+            prompt,
+            _merged(config, options),
+            logits_processors,
+            scorer_factories,
+            evidence,
+            embedder,
+            constraint,
+        )
+        return ENGINE_THREAD.astream(self._run(request))
 
-    def _work(
-        self,
-        prompt: Prompt,
-        config: DecodeConfig,
-        logits_processors: Sequence[LogitsProcessor],
-        signals: _Signals,
-        constraint: JsonSchema | None,
-    ) -> Callable[[], Generator[Event]]:
-        if not isinstance(constraint, JsonSchema | None):
-            raise ConfigError(f"constraint must be a JsonSchema, got {constraint!r}")
-
-        def events() -> Generator[Event]:
-            from msi_engine.session import Request, Session
-
-            request = Request(
-                prompt,
-                config,
-                tuple(logits_processors),
-                signals.scorer_factories,
-                signals.evidence,
-                signals.embedder,
-                constraint,
-            )
-            if config.refine == "off":
-                words = self._words(prompt)
-                return Session(self._loaded, words, self._keeper, request).events()
-            return self._refined(request)
-
-        return events
-
-    def _refined(self, request: Request) -> Generator[Event]:
-        from msi_engine.session import Session
-
-        pair = self._paired(request.config, ignore_progress)
-        words = self._words(request.prompt, pair.eos_token_ids)
-        try:
-            yield from Session(pair.draft, words, pair.keeper, request, pair.target).events()
-        except ModelFileError:  # the target's have changed: the next one begins with them anew
-            self._pair = None
-            raise
-
-    def _paired(self, config: DecodeConfig, tell: OnProgress) -> Pair:
-        """Draft and target, in memory from the first time they are asked for. Engine thread only.
-
-        A target that is no longer asked for makes room for the next.
-        """
-        from msi_engine.pair import load_pair
-
-        key = (config.target, config.target_residency)
-        if self._pair is None or self._pair[0] != key:
-            self._pair = None
-            trust = self._trust_remote_code
-            pair = load_pair(self._loaded, self._keeper, config, tell, trust_remote_code=trust)
-            self._pair = (key, pair)
-        return self._pair[1]
-
-    def _words(self, prompt: Prompt, more_ends: frozenset[int] = frozenset()) -> Vocabulary:
-        """The vocabulary that an answer is written in.
-
-        Args:
-            prompt: With tools, it has the special tokens that some models mark their calls with.
-            more_ends: Tokens that end it, beside the model's own.
-        """
-        ends, is_special = self._loaded.eos_token_ids | more_ends, isinstance(prompt, Chat)
-        if (ends, is_special) not in self._vocabularies:
-            words = Vocabulary(self._loaded.tokenizer, ends, special_texts=is_special)
-            self._vocabularies[ends, is_special] = words
-        return self._vocabularies[ends, is_special]
+    def _run(self, request: Request) -> Callable[[], Generator[Event]]:
+        return lambda: self._held.events(request)
 
 
 def _place(found: ResolvedModel) -> _Place:
@@ -369,3 +292,25 @@ def _place(found: ResolvedModel) -> _Place:
 def _merged(config: DecodeConfig | None, options: Mapping[str, Any]) -> DecodeConfig:
     config = config or DecodeConfig()
     return config.replace(**options) if options else config
+
+
+def _request(
+    prompt: Prompt,
+    config: DecodeConfig,
+    logits_processors: Sequence[LogitsProcessor],
+    scorer_factories: Mapping[str, ScorerFactory] | None,
+    evidence: Any,
+    embedder: Embedder | None,
+    constraint: JsonSchema | None,
+) -> Request:
+    if not isinstance(constraint, JsonSchema | None):
+        raise ConfigError(f"constraint must be a JsonSchema, got {constraint!r}")
+    return Request(
+        prompt,
+        config,
+        tuple(logits_processors),
+        scorer_factories or {},
+        as_evidence(evidence),
+        embedder,
+        constraint,
+    )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -18,8 +17,7 @@ from msi_engine.config import DecodeConfig
 from msi_engine.decoder import Decoder
 from msi_engine.errors import MSIError, PromptTooLongError, ScorerError
 from msi_engine.events import Event, Prefilled, Stats
-from msi_engine.evidence import Embedder, Evidence
-from msi_engine.grammar import JsonSchema
+from msi_engine.evidence import Evidence
 from msi_engine.grammar.processor import GrammarProcessor
 from msi_engine.model import LoadedModel
 from msi_engine.options import fit_to_vocabulary, penalties, sampler
@@ -28,37 +26,15 @@ from msi_engine.panel import ScorerPanel
 from msi_engine.passages import evidence_of
 from msi_engine.plugins import find_scorers, load_boundaries
 from msi_engine.prefix import PrefixKeeper
-from msi_engine.prompt import EncodedPrompt, Prompt, encode_prompt, last_question
+from msi_engine.prompt import EncodedPrompt, encode_prompt, last_question
+from msi_engine.request import Request
 from msi_engine.runner import Runner, SingleRunner
 from msi_engine.sampling import Proposal
-from msi_engine.scorer import ScoreContext, ScorerFactory
+from msi_engine.scorer import ScoreContext
 from msi_engine.similarity import cosine_similarity
 from msi_engine.stepping import LogitsProcessor
 from msi_engine.sweeper import Sweeper
 from msi_engine.text import Vocabulary
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a caller asks for.
-
-    Attributes:
-        prompt: Text, messages, token ids, or messages with tools.
-        config: Every option.
-        logits_processors: mlx-lm logits processors, beside those of the options.
-        scorer_factories: Scorers that no plugin has registered, by name.
-        evidence: Passages for the scorers.
-        embedder: What embeds texts for the scorers, and for collapse by `mbr`.
-        constraint: What the answer may be; None is anything.
-    """
-
-    prompt: Prompt
-    config: DecodeConfig
-    logits_processors: Sequence[LogitsProcessor] = ()
-    scorer_factories: Mapping[str, ScorerFactory] = field(default_factory=dict)
-    evidence: tuple[Evidence, ...] = ()
-    embedder: Embedder | None = None
-    constraint: JsonSchema | None = None
 
 
 class Session:

@@ -28,7 +28,7 @@ def engine():
 @pytest.fixture
 def fresh(engine):
     """The engine with nothing in its prefix cache."""
-    engine._keeper.clear()
+    engine._held.keeper.clear()
     return engine
 
 
@@ -84,7 +84,7 @@ def test_a_second_turn_prefills_only_what_is_new(fresh):
     assert first.stats.prefilled_tokens == first.stats.prompt_tokens
     new = again.stats.prompt_tokens - first.stats.prompt_tokens - first.stats.output_tokens
     assert again.stats.prefilled_tokens <= new + 4  # the template closes the answer's turn
-    fresh._keeper.clear()
+    fresh._held.keeper.clear()
     assert fresh.generate(chat, k=4, max_tokens=12).text == again.text
 
 
@@ -126,7 +126,7 @@ def test_the_cache_never_holds_more_than_prefix_and_tails(fresh):
 
 def test_generations_leave_no_memory_behind(fresh):
     def held():
-        fresh._keeper.clear()
+        fresh._held.keeper.clear()
         gc.collect()
         mx.clear_cache()
         return mx.get_active_memory()
@@ -275,7 +275,7 @@ def test_a_scorer_that_cannot_be_made_is_one_line_that_names_it(engine):
 
 def test_the_budget_is_what_the_context_leaves(engine):
     prompt, room = engine.tokenizer.encode(STORY), 5
-    loaded = dataclasses.replace(engine._loaded, context_length=len(prompt) + room)
+    loaded = dataclasses.replace(engine._held.loaded, context_length=len(prompt) + room)
     answer = Engine(loaded).generate(prompt, k=1, max_tokens=100)
     assert answer.stats.output_tokens == room
     assert answer.finish_reason == "length"

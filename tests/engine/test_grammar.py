@@ -112,8 +112,8 @@ def fresh_walk(grammar: str, vocabulary: Any, tokens: list[int]) -> np.ndarray:
 def test_one_greedy_path_is_the_slow_loop(engine: Engine, seed: int) -> None:
     constraint = JsonSchema(PERSON if seed == 0 else random_schema(seed))
     answer = engine.generate(PROMPT, k=1, max_tokens=60, constraint=constraint)
-    model, tokenizer = engine._loaded.model, engine._loaded.tokenizer
-    vocabulary = _read_vocabulary(tokenizer, engine._loaded.eos_token_ids)
+    model, tokenizer = engine._held.loaded.model, engine._held.loaded.tokenizer
+    vocabulary = _read_vocabulary(tokenizer, engine._held.loaded.eos_token_ids)
     prompt, tokens = tokenizer.encode(PROMPT), []
     while len(tokens) < 60 and tokens[-1:] != [tokenizer.eos_token_id]:
         logits = np.array(model(mx.array([prompt + tokens]))[0, -1])
@@ -315,7 +315,7 @@ def test_a_processor_that_forbids_all_that_the_grammar_allows_fails_the_answer(
 
 def with_target(off: float = 0.15) -> Engine:
     """A draft whose target has other weights, a little off."""
-    engine, target = tiny_engine(), tiny_engine()._loaded.model
+    engine, target = tiny_engine(), tiny_engine()._held.loaded.model
     keys = iter(mx.random.split(mx.random.key(7), 100))
     target.update(
         tree_map(
@@ -326,19 +326,19 @@ def with_target(off: float = 0.15) -> Engine:
     mx.eval(target.parameters())
     swept = TargetModel(target, "resident", "t", Path("t"), bytes_per_sweep=0, nbytes=0)
     pair = Pair(
-        engine._loaded,
-        PrefixKeeper(engine._loaded.model),
+        engine._held.loaded,
+        PrefixKeeper(engine._held.loaded.model),
         Target(swept, PrefixKeeper(target), draft_bytes=0),
     )
-    engine._pair = ((None, "auto"), pair)
+    engine._held._pair = ((None, "auto"), pair)
     return engine
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_verified_path_is_the_targets_own_held_to_the_same_schema(seed: int) -> None:
     engine = with_target()
-    target = engine._pair[1].target.model.model
-    alone = Engine(dataclasses.replace(engine._loaded, model=target))
+    target = engine._held._pair[1].target.model.model
+    alone = Engine(dataclasses.replace(engine._held.loaded, model=target))
     options = {"k": 1, "max_tokens": 60, "constraint": JsonSchema(PERSON if seed else LISTS)}
     prompt = PROMPT + " jumps" * seed
     checked = engine.generate(prompt, refine="verify", **options)

@@ -31,10 +31,10 @@ def one_by_one(model, prompt, tokens):
 def engine():
     """A pair of two unlike random models."""
     draft, target = tiny_engine(seed=0), tiny_engine(seed=1)
-    model = target._loaded.model
+    model = target._held.loaded.model
     checks = Target(model=type("Model", (), {"model": model})(), keeper=PrefixKeeper(model),
                     draft_bytes=1)  # fmt: skip
-    draft._pair = ((None, "auto"), Pair(draft._loaded, draft._keeper, checks))
+    draft._held._pair = ((None, "auto"), Pair(draft._held.loaded, draft._held.keeper, checks))
     draft.target_for_tests = model
     return draft
 
@@ -44,7 +44,7 @@ def test_opinions_are_those_of_a_model_asked_token_by_token(engine, length):
     prompt = [3, 5, 7, 11, 13, 17, 19]
     tokens = [(31 * i) % 97 for i in range(length)]
     config = DecodeConfig(prefill_step_size=4)
-    for part, model in (("draft", engine._loaded.model), ("target", engine.target_for_tests)):
+    for part, model in (("draft", engine._held.loaded.model), ("target", engine.target_for_tests)):
         found = engine.opinions(prompt, tokens, config, of=part)
         expected = one_by_one(model, prompt, tokens)
         assert [o.token for o in found] == [token for token, _ in expected]

@@ -213,7 +213,7 @@ def fails(engine: Engine, owner: type, method: str, call: int, options: dict[str
 def test_a_fault_leaves_no_bytes_behind() -> None:
     engine = engine_of(*models("llama"))
     options = {"k": 3, "refine": "verify", "max_tokens": 12, "segment_length": 5}
-    pair = engine._pair[1]
+    pair = engine._held._pair[1]
 
     def kept() -> int:
         engine.generate(PROMPT, **options)
@@ -252,10 +252,10 @@ def test_an_option_that_a_model_refuses_does_not_cost_its_target() -> None:
 
 def with_target_of(engine: Engine, **values: Any) -> Engine:
     """The engine with other facts of its target."""
-    assert engine._pair is not None
-    key, pair = engine._pair
+    assert engine._held._pair is not None
+    key, pair = engine._held._pair
     model = replace(pair.target.model, **values)
-    engine._pair = (key, replace(pair, target=replace(pair.target, model=model)))
+    engine._held._pair = (key, replace(pair, target=replace(pair.target, model=model)))
     return engine
 
 

@@ -63,5 +63,5 @@ def engine_of(draft: Any, target: Any, name: str = "tiny") -> Engine:
     swept = TargetModel(target, "resident", name, Path(name), bytes_per_sweep=0, nbytes=0)
     keeper = PrefixKeeper(draft)
     pair = Pair(loaded, keeper, Target(swept, PrefixKeeper(target), draft_bytes=0))
-    engine._pair = ((None, "auto"), pair)
+    engine._held._pair = ((None, "auto"), pair)
     return engine

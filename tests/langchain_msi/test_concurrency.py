@@ -148,7 +148,7 @@ async def check_all_at_once(llm, number):
 def held_bytes(model):
     """Bytes that MLX holds when nothing runs and no cache is kept for the next turn."""
     engine = Engine.load(model)  # queued behind whatever is still being given up
-    engine._keeper.clear()
+    engine._held.keeper.clear()
     gc.collect()
     mx.clear_cache()
     return mx.get_active_memory()

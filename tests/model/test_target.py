@@ -66,7 +66,7 @@ def test_a_pair_is_found_although_a_part_was_loaded_by_itself_first(pair):
     options = DecodeConfig(k=1, refine="verify")
     alone, both = Engine.load(str(pair.draft)), Engine.load("both")
     assert (alone.model_name, both.model_name) == (str(pair.draft), "both")
-    assert alone._loaded.model is both._loaded.model
+    assert alone._held.loaded.model is both._held.loaded.model
     both.prepare(options)
     with pytest.raises(ModelError, match="has no target to check it"):
         alone.prepare(options)

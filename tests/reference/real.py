@@ -58,12 +58,12 @@ class Outcome:
 
 
 def encode(engine: Engine, prompt: str) -> list[int]:
-    return [int(t) for t in engine._loaded.tokenizer.encode(prompt)]
+    return [int(t) for t in engine._held.loaded.tokenizer.encode(prompt)]
 
 
 def run(engine: Engine, prompt: Sequence[int], config: DecodeConfig, **more: Any) -> list[Event]:
     """The engine's events, from an empty cache."""
-    ENGINE_THREAD.call(engine._keeper.clear)
+    ENGINE_THREAD.call(engine._held.keeper.clear)
     return list(engine.stream(list(prompt), config, **more))
 
 
@@ -99,7 +99,7 @@ def _stream_generate(
     from mlx_lm import stream_generate
     from mlx_lm.sample_utils import make_sampler
 
-    tokenizer = engine._loaded.tokenizer
+    tokenizer = engine._held.loaded.tokenizer
     mx.random.seed(config.seed or 0)
     sampler = make_sampler(
         temp=config.temperature,
@@ -112,7 +112,7 @@ def _stream_generate(
         xtc_special_tokens=tokenizer.encode("\n") + list(tokenizer.eos_token_ids),
     )
     responses = stream_generate(
-        engine._loaded.model,
+        engine._held.loaded.model,
         tokenizer,
         list(prompt),
         max_tokens=config.max_tokens,
@@ -170,8 +170,8 @@ class Slow:
     def _decode(self, config: DecodeConfig, events: Sequence[Event]) -> Answer:
         winners = [e.winner for e in events if isinstance(e, Collapsed)]
         slow = SlowDecoder(
-            FullCaches(self._engine._loaded.model, _processors(config), self._known),
-            self._engine._words(""),
+            FullCaches(self._engine._held.loaded.model, _processors(config), self._known),
+            self._engine._held.vocabulary(""),
             make_boundaries(config.boundary),
             config,
             {"wit": Wit()},
