@@ -121,8 +121,13 @@ def _home() -> Iterator[Check]:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
+        detail = f"{home()}: {error.strerror}"
         advice = "make it writable, or set MSI_HOME to another folder"
-        yield Check("home folder", "fail", f"{home()}: {error.strerror}", advice)
+        if list_names():
+            advice = f"its models can be used; to add or remove some, {advice}"
+            yield Check("home folder", "warn", detail, advice)
+        else:
+            yield Check("home folder", "fail", detail, advice)
         return
     free = shutil.disk_usage(folder).free
     detail = f"{home()}, {free / 1e9:.1f} GB free"

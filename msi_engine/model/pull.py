@@ -83,6 +83,9 @@ def pull(
     alias = _alias(name, target, alias, quantize)
     manifest = _manifest(name, target, quantize, draft_bits)
     with _one_line(alias):
+        there = _existing(alias, manifest)  # without a lock: a store may be read-only
+        if there is not None:
+            return there
         waiting = Progress(f"waiting for another pull of {alias}", 0, None, "files")
         with locked(alias, on_wait=lambda: tell(waiting)), _cleaned_up(alias):
             record = _existing(alias, manifest)

@@ -203,13 +203,14 @@ def remove(name: str) -> None:
         ModelFileError: If the store cannot be written.
     """
     folder, staged = model_folder(name), staging_folder(name)
-    with writing(), locked(name):
+    with writing():
         if not folder.exists() and not staged.exists():
             raise ModelNotFoundError(f"no model {name!r} to remove; see: llm msi models")
-        _discard(folder)
-        shutil.rmtree(staged, ignore_errors=True)
-        if read_settings().get("default") == name:
-            write_settings({})
+        with locked(name):
+            _discard(folder)
+            shutil.rmtree(staged, ignore_errors=True)
+            if read_settings().get("default") == name:
+                write_settings({})
 
 
 @reading()
@@ -219,7 +220,7 @@ def default_name() -> str:
 
 
 def set_default(name: str) -> None:
-    """Use this model when none is named.
+    """Use this model when none is named. Nothing is written if that is so already.
 
     Raises:
         ModelNotFoundError: If it is not in the store and not ``embedded``.
@@ -227,6 +228,9 @@ def set_default(name: str) -> None:
     """
     if name != EMBEDDED and find_record(name) is None:
         raise ModelNotFoundError(f"no model {name!r}; run: llm msi pull {name}")
+    with contextlib.suppress(ModelFileError):  # damaged settings are replaced
+        if name == default_name():
+            return
     with writing():
         write_settings({"default": name})
 
