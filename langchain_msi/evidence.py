@@ -10,6 +10,8 @@ from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableLambda, RunnablePassthrough
 
+from langchain_msi.errors import translated
+from langchain_msi.inputs import check_keys
 from msi_engine import Evidence
 from msi_engine.evidence import as_evidence
 
@@ -59,9 +61,9 @@ def grounded(
     """
 
     def answer(inputs: dict[str, Any]) -> Runnable[dict[str, Any], Any]:
-        if documents_key not in inputs:
-            raise KeyError(f"no {documents_key!r} among the inputs {sorted(inputs)}")
-        passages = as_evidence(inputs[documents_key])
+        with translated():
+            check_keys("grounded", inputs, documents_key)
+            passages = as_evidence(inputs[documents_key])
         text = "\n\n".join(passage.text for passage in passages)
         told = RunnablePassthrough.assign(**{documents_key: lambda _: text})
         return told | prompt | llm.bind(evidence=passages)

@@ -12,6 +12,7 @@ from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from pydantic import ConfigDict, Field, field_validator
 
 from langchain_msi.candidates import text_of, with_note
+from langchain_msi.inputs import check_keys
 from msi_engine.errors import ConfigError
 
 SCORE = "relevance_score"
@@ -114,11 +115,7 @@ class Rerank(RunnableSerializable[Mapping[str, Any], list[Any]]):
         return await self._acall_with_config(run, input, config)
 
     def _sorted(self, value: Mapping[str, Any]) -> list[Any]:
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"re-ranking takes a dictionary, got {type(value).__name__}")
-        missing = [k for k in (self.query_key, self.candidates_key) if k not in value]
-        if missing:
-            raise ConfigError(f"re-ranking needs {missing[0]!r} in its input, got {sorted(value)}")
+        check_keys("re-ranking", value, self.query_key, self.candidates_key)
         ranked = self.rank(value[self.query_key], value[self.candidates_key])
         return [item.candidate for item in ranked]
 

@@ -5,6 +5,7 @@ import warnings
 import msi_scorers.embedders
 import pytest
 from langchain_core.documents import Document
+from langchain_core.exceptions import ModelInvalidRequestError
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
@@ -118,10 +119,26 @@ def test_grounded_fills_the_prompt_with_the_texts(make, seeing):
     assert seeing.seen == [TEXTS[:2]]
 
 
-def test_grounded_says_what_is_missing(make):
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        (
+            {"question": "new", 2: "low"},
+            "grounded needs 'docs' in its input, which has 'question', 2",
+        ),
+        ({}, "grounded needs 'docs' in its input, which has nothing"),
+        ("are there any docs?", "grounded takes a dictionary, got str"),
+        ({"docs": 7}, "evidence must be a sequence of texts or documents, got 7"),
+    ],
+)
+async def test_grounded_says_what_is_missing(inputs, said, make):
     chain = grounded(ChatPromptTemplate.from_template("{question}"), make(ChatMSI), "docs")
-    with pytest.raises(KeyError, match=r"no 'docs' among the inputs \['question'\]"):
-        chain.invoke({"question": "new"})
+    for kind in (ConfigError, ModelInvalidRequestError, ValueError):
+        with pytest.raises(kind) as caught:
+            chain.invoke(inputs)
+        assert str(caught.value) == said
+    with pytest.raises(ConfigError):
+        await chain.ainvoke(inputs)
 
 
 def test_the_artifacts_of_a_retriever_tool(make, retriever, seeing):

@@ -121,7 +121,7 @@ def test_scores_that_cannot_rank_are_refused(scores):
 def test_what_cannot_be_used_is_named():
     with pytest.raises(ValueError, match=r"score\(pairs\) or predict\(pairs\), .*got object"):
         Rerank(encoder=object())
-    with pytest.raises(ConfigError, match=r"needs 'candidates' in its input, got \['query'\]"):
-        Rerank(encoder=Overlap()).invoke({"query": "q"})
+    with pytest.raises(ConfigError, match="needs 'candidates' in its input, which has 'query', 2"):
+        Rerank(encoder=Overlap()).invoke({"query": "q", 2: "two"})
     with pytest.raises(ValueError, match="greater than or equal to 1"):
         Rerank(encoder=Overlap(), top_n=0)
