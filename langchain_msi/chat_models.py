@@ -27,9 +27,9 @@ from langchain_msi.tools import (
     Tool,
     chunk_of,
     message_of,
-    refuse_if_known,
     tool_options,
 )
+from msi_engine.model.templates import refuse_without_tools
 from msi_engine.toolcalls import Piece
 
 
@@ -193,7 +193,7 @@ class ChatMSI(MSIFields, StructuredChatModel):
         with translated():
             options = tool_options(tools, tool_choice)
             if options:
-                refuse_if_known(self.model)
+                refuse_without_tools(self.model)
         return cast("Runnable[LanguageModelInput, AIMessage]", self.bind(**options, **kwargs))
 
     def _run(

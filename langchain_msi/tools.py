@@ -18,10 +18,8 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_core.utils.json_schema import dereference_refs
 
 from langchain_msi.messages import content_text, role_of
-from msi_engine.errors import ConfigError, MSIError
+from msi_engine.errors import ConfigError
 from msi_engine.grammar import JsonSchema
-from msi_engine.model import resolve
-from msi_engine.model.templates import why_no_tools_in
 from msi_engine.prompt import Chat
 from msi_engine.toolcalls import BrokenToolCall, ForcedReader, Piece, Reader, ToolCall, ToolReader
 
@@ -67,21 +65,6 @@ def _chosen(choice: Any, names: Sequence[str]) -> str | None:
             f"`tool_choice` must be auto, any, none or one of {', '.join(names)}, got {choice!r}"
         )
     return str(name)
-
-
-def refuse_if_known(model: str | None) -> None:
-    """Refuse a model that is on this machine and cannot call tools. Loads nothing.
-
-    Raises:
-        ConfigError: If that is certain. If not, the first call finds out.
-    """
-    try:
-        resolved = resolve(model)
-    except MSIError:  # the call that uses the model will say so
-        return
-    reason = None if resolved.path is None else why_no_tools_in(resolved.path)
-    if reason:
-        raise ConfigError(f"model {resolved.name!r} cannot call tools: {reason}")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from msi_engine.errors import ConfigError, MSIError
+from msi_engine.model.resolve import resolve
+
+
+def refuse_without_tools(name: str | None) -> None:
+    """Refuse a model that is on this machine and cannot call tools. Loads nothing.
+
+    Args:
+        name: As `msi_engine.Engine.load` takes it.
+
+    Raises:
+        ConfigError: If that is certain. If not, the first call finds out.
+    """
+    try:
+        resolved = resolve(name)
+    except MSIError:  # the call that uses the model will say so
+        return
+    reason = None if resolved.path is None else why_no_tools_in(resolved.path)
+    if reason:
+        raise ConfigError(f"model {resolved.name!r} cannot call tools: {reason}")
+
 
 def why_no_tools_in(folder: Path) -> str | None:
     """Why the model of a folder certainly cannot call tools; None if that is not certain.

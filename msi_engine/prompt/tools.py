@@ -41,7 +41,7 @@ def why_no_tools(tokenizer: Any) -> str | None:
     if getattr(tokenizer, "has_tool_calling", False):
         return None
     if not getattr(tokenizer, "has_chat_template", False):
-        return "it has no chat template"
+        return "it has no chat template; use a model that has"
     return "its chat template has no tools, or calls that mlx-lm cannot read; use a model that has"
 
 
