@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from langchain_core.embeddings import Embeddings
-from msi_scorers.embedders import INSTALL, find_embedder, is_installed
+from msi_scorers.embedders import NONE_INSTALLED, find_embedder, is_installed
 
 from langchain_msi.errors import translated
 from msi_engine import Embedder
@@ -19,8 +19,8 @@ class MSIEmbeddings(Embeddings):
 
     Args:
         model: None, or another embedder by name: a sentence-transformers model, its folder,
-            ``onnx:NAME``, its ONNX form, or ``llm:NAME``, an embedding model of `llm`; or an
-            `msi_engine.Embedder` itself.
+            ``onnx:NAME`` or ``onnx:FOLDER``, its ONNX form, or ``llm:NAME``, an embedding model
+            of `llm`; or an `msi_engine.Embedder` itself.
 
     Raises:
         ValueError: If ``model`` is None and the extra ``rag`` is not installed.
@@ -37,7 +37,7 @@ class MSIEmbeddings(Embeddings):
     def __init__(self, model: str | Embedder | None = None) -> None:
         if model is None and not is_installed():
             with translated():
-                raise ConfigError(f"no embedder is installed: {INSTALL}")
+                raise ConfigError(NONE_INSTALLED)
         self.model = model
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:

@@ -244,8 +244,8 @@ SURFACE: dict[str, Any] = {
         Field(
             None,
             min_length=1,
-            description="Embedding model: a sentence-transformers name or folder, or llm:NAME "
-            "(default all-MiniLM-L6-v2)",
+            description="Embedding model: a sentence-transformers name or folder, onnx: before "
+            "it for its ONNX form, or llm:NAME (default all-MiniLM-L6-v2)",
         ),
     ),
     "trace": (

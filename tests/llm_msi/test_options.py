@@ -159,6 +159,10 @@ def test_a_given_value_wins_over_the_preset(name):
     assert config == DecodeConfig.preset(name, law="posterior", k=3)
 
 
+def test_every_kind_of_embedder_is_offered():
+    assert all(kind in Options.model_fields["embedder"].description for kind in ("onnx:", "llm:"))
+
+
 def test_trace_is_a_switch_and_no_option_of_the_engine():
     assert wants_trace(Options(trace="1"))
     assert not wants_trace(Options(trace="0"))

@@ -105,6 +105,7 @@ def test_without_an_installation_it_says_what_to_install(nothing_installed, name
     with pytest.raises(ConfigError, match=said) as caught:
         find_embedder(name)
     assert 'pip install "llm-msi[rag]"' in str(caught.value)
+    assert "onnx:NAME or onnx:FOLDER" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -117,7 +118,8 @@ def test_a_model_that_cannot_be_loaded_is_one_line(monkeypatch):
     module.SentenceTransformer = Broken
     module.__spec__ = importlib.util.spec_from_loader("sentence_transformers", None)
     monkeypatch.setitem(sys.modules, "sentence_transformers", module)
-    with pytest.raises(ConfigError, match=r"'nowhere/none' cannot be loaded.*no such repository"):
+    said = r"'nowhere/none' cannot be loaded.*no such repository.*onnx:FOLDER.* or llm:NAME$"
+    with pytest.raises(ConfigError, match=said):
         find_embedder("nowhere/none")
 
 
