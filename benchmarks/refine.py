@@ -2,7 +2,7 @@
 
     python -m benchmarks.refine --part equality [--windows 4,16] [--kind stream]
     python -m benchmarks.refine --part margin [--bits 4,3,2]    drafts read along the target's text
-    python -m benchmarks.refine --part runs [--taus 1,2]        mode margin, run
+    python -m benchmarks.refine --part runs [--taus 1,2] [--bits 4,3,2]         mode margin, run
     python -m benchmarks.refine --part cost                     of the runs in the log
 
 Runs are written to ``--log`` as they end, and not run again from there; `margin` and `runs` take
@@ -17,10 +17,11 @@ from pathlib import Path
 from benchmarks.refine_common import Log
 from benchmarks.refine_cost import cost
 from benchmarks.refine_equality import equality
-from benchmarks.refine_margin import margin
+from benchmarks.refine_margin import drafts, margin
 from benchmarks.refine_runs import runs
+from llm_msi.tuning import Costs
 from msi_engine import Engine
-from msi_engine.model import resolve
+from msi_engine.model import logical_nbytes, resolve
 
 KINDS = {
     "resident": {"target_residency": "resident"},
@@ -50,18 +51,21 @@ def main() -> None:
     windows = [int(w) for w in options.windows.split(",")]
     if options.part == "cost":
         cost(log)
-    elif options.part == "margin":
-        target = resolve(options.model).target
-        if target is None:
+    elif options.part in ("margin", "runs"):
+        path = resolve(options.model).target
+        if path is None:
             parser.error(f"{options.model} is no pair that is here")
-        bits = [int(b) for b in options.bits.split(",")]
         options.folder.mkdir(exist_ok=True)
-        margin(
-            log, options.folder, target=target, bits=bits, num_prompts=prompts, max_tokens=tokens
-        )
-    elif options.part == "runs":
+        target = {"target": str(path), "target_residency": "resident"}
         taus = [float(t) for t in options.taus.split(",")]
-        runs(Engine.load(options.model), log, taus, windows[0], prompts, tokens)
+        size = {"num_prompts": prompts, "max_tokens": tokens}
+        for name, draft in drafts(options.folder, [int(b) for b in options.bits.split(",")]):
+            engine = Engine.load(str(draft))
+            costs = Costs(logical_nbytes(draft), logical_nbytes(path))
+            if options.part == "margin":
+                margin(log, engine, name, target, costs, **size)
+            else:
+                runs(engine, log, name, target, costs, taus=taus, window=windows[0], **size)
     else:
         equality(
             Engine.load(options.model),

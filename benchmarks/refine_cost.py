@@ -19,10 +19,10 @@ def cost(log: Log) -> None:
     for line in log.lines:
         if line["window"]:
             tau = line["tau"] if line["part"] == "margin" else "all"
-            key = (line.get("kind", "resident"), line["max_tokens"], tau, line["window"])
+            key = (line.get("kind") or line["draft"], line["max_tokens"], tau, line["window"])
             by_setting.setdefault(key, {})[line["prompt"]] = line
     print(
-        f"{'target':>10}{'tau':>6}{'window':>8}{'runs':>6}{'passes':>8}{'sweeps':>8}{'bytes':>8}"
+        f"{'':>16}{'tau':>6}{'window':>8}{'runs':>6}{'passes':>8}{'sweeps':>8}{'bytes':>8}"
         f"{'speed-up':>10}{'ms a pass':>11}{'ms a sweep':>12}"
     )
     for (kind, _, tau, window), runs in by_setting.items():
@@ -39,6 +39,6 @@ def _row(kind: str, tau: float | str, window: int, lines: Sequence[dict[str, Any
     draft_ms = 1e3 * sum(c["draft_s"] for c in costs) / passes
     sweep_ms = 1e3 * sum(c["sweep_s"] for c in costs) / max(sweeps, 1)
     print(
-        f"{kind:>10}{tau!s:>6}{window:8}{len(lines):6}{passes / tokens:8.2f}{sweeps / tokens:8.2f}"
+        f"{kind:>16}{tau!s:>6}{window:8}{len(lines):6}{passes / tokens:8.2f}{sweeps / tokens:8.2f}"
         f"{read:8.2f}{1 / read:10.2f}{draft_ms:11.0f}{sweep_ms:12.0f}"
     )

@@ -18,25 +18,35 @@ from benchmarks.refine_prompts import PROMPTS
 from llm_msi.tune_refine import observed
 from llm_msi.tuning import VERIFY, Costs, Observed, area_under_roc, predict
 from msi_engine import DecodeConfig, Engine
-from msi_engine.model import logical_nbytes
 
 TAUS = (0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, VERIFY)
 WINDOWS = (1, 2, 4, 8, 16)
 
 
 def margin(
-    log: Log, folder: Path, *, target: Path, bits: Sequence[int], num_prompts: int, max_tokens: int
+    log: Log,
+    engine: Engine,
+    draft: str,
+    target: dict[str, Any],
+    costs: Costs,
+    *,
+    num_prompts: int,
+    max_tokens: int,
 ) -> None:
-    """Print a table for each draft: of the embedded model, ``bits`` a weight, made in a folder."""
-    for name, draft in drafts(folder, bits):
-        engine = Engine.load(str(draft))
-        options = {"target": str(target), "target_residency": "resident"}
-        answers = [
-            _observed(log, engine, number, max_tokens, options)
-            for number in range(min(num_prompts, len(PROMPTS)))
-        ]
-        costs = Costs(logical_nbytes(draft), logical_nbytes(target))
-        table(name, answers, costs)
+    """Print the table of a draft.
+
+    Args:
+        log: Runs so far.
+        engine: Of the draft.
+        draft: What it is called.
+        target: Options that choose the target.
+        costs: Bytes of a pass of either.
+        num_prompts: Of the fifty, the first.
+        max_tokens: Most tokens of the target's text.
+    """
+    numbers = range(min(num_prompts, len(PROMPTS)))
+    answers = [observe(log, engine, number, max_tokens, target) for number in numbers]
+    table(draft, answers, costs)
 
 
 def drafts(folder: Path, bits: Sequence[int]) -> Iterator[tuple[str, Path]]:
@@ -68,9 +78,10 @@ def own_of(
     return tokens, Own(line["tokens"], line["leads"])
 
 
-def _observed(
+def observe(
     log: Log, engine: Engine, number: int, max_tokens: int, target: dict[str, Any]
 ) -> Observed:
+    """The draft along the target's own text after a prompt."""
     prompt, own = own_of(log, engine, number, max_tokens, target)
     draft = engine.opinions(prompt, own.tokens, DecodeConfig(**target), of="draft")
     return observed(draft, own.tokens, engine.eos_token_ids, max_tokens)
