@@ -21,7 +21,7 @@ from benchmarks.refine_margin import drafts, margin
 from benchmarks.refine_runs import runs
 from llm_msi.tuning import Costs
 from msi_engine import Engine
-from msi_engine.model import logical_nbytes, resolve
+from msi_engine.model import logical_nbytes, prepare_backend, resolve
 
 KINDS = {
     "resident": {"target_residency": "resident"},
@@ -31,6 +31,7 @@ KINDS = {
 
 
 def main() -> None:
+    prepare_backend()
     parser = argparse.ArgumentParser(
         description=__doc__,
         prog="python -m benchmarks.refine",
