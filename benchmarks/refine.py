@@ -3,6 +3,7 @@
     python -m benchmarks.refine --part equality [--windows 4,16] [--kind stream]
     python -m benchmarks.refine --part margin [--bits 4,3,2]    drafts read along the target's text
     python -m benchmarks.refine --part runs [--taus 1,2] [--bits 4,3,2]         mode margin, run
+    python -m benchmarks.refine --part modes                    bytes a token, K = 1 and K = 4
     python -m benchmarks.refine --part cost                     of the runs in the log
 
 Runs are written to ``--log`` as they end, and not run again from there; `margin` and `runs` take
@@ -18,11 +19,13 @@ from benchmarks.refine_common import Log
 from benchmarks.refine_cost import cost
 from benchmarks.refine_equality import equality
 from benchmarks.refine_margin import drafts, margin
+from benchmarks.refine_modes import modes
 from benchmarks.refine_runs import runs
 from llm_msi.tuning import Costs
 from msi_engine import Engine
 from msi_engine.model import logical_nbytes, prepare_backend, resolve
 
+PARTS = ["equality", "margin", "runs", "modes", "cost"]
 KINDS = {
     "resident": {"target_residency": "resident"},
     "stream": {"target_residency": "stream"},
@@ -37,7 +40,7 @@ def main() -> None:
         prog="python -m benchmarks.refine",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--part", choices=["equality", "margin", "runs", "cost"], required=True)
+    parser.add_argument("--part", choices=PARTS, required=True)
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--log", type=Path, default=Path("refine.jsonl"))
     parser.add_argument("--folder", type=Path, default=Path("refine-drafts"))
@@ -52,6 +55,8 @@ def main() -> None:
     windows = [int(w) for w in options.windows.split(",")]
     if options.part == "cost":
         cost(log)
+    elif options.part == "modes":
+        modes(Engine.load(options.model), log, num_prompts=prompts, max_tokens=tokens)
     elif options.part in ("margin", "runs"):
         path = resolve(options.model).target
         if path is None:

@@ -17,7 +17,7 @@ def cost(log: Log) -> None:
     """
     by_setting: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
     for line in log.lines:
-        if line["window"]:
+        if line["part"] != "modes" and line["window"]:
             tau = line["tau"] if line["part"] == "margin" else "all"
             key = (line.get("kind") or line["draft"], line["max_tokens"], tau, line["window"])
             by_setting.setdefault(key, {})[line["prompt"]] = line
