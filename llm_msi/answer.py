@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import llm
 
     from llm_msi.grounding import Grounding
+    from llm_msi.tools import Calls
     from msi_engine import JsonSchema
 
 
@@ -30,6 +31,8 @@ class Answer:
         model_name: The engine's name of the model.
         grounding: Options in force, evidence and citations.
         constraint: What the answer is held to, if anything.
+        calls: What tells calls of tools from the text; None where the model has no tools.
+        note: What the user should be told besides, if anything.
         show_paths: Whether the collapses go to the reasoning channel.
     """
 
@@ -39,9 +42,13 @@ class Answer:
         grounding: Grounding,
         constraint: JsonSchema | None = None,
         *,
+        calls: Calls | None = None,
+        note: str | None = None,
         show_paths: bool = False,
     ) -> None:
         self._constraint = constraint
+        self._calls = calls
+        self._note = note
         self._grounding = grounding
         self._show_paths = show_paths
         self._trace = Trace(model_name, grounding.config)
@@ -63,8 +70,9 @@ class Answer:
             self._notice.update("Writing the first sentence")
         told = self._told(event) if self._show_paths else []
         shown = self._shown(event)
-        if shown:
-            self._inside_line = not shown[-1].endswith("\n")
+        for text in shown:
+            if isinstance(text, str):
+                self._inside_line = not text.endswith("\n")
         return [*told, *shown]
 
     def _told(self, event: Event) -> list[StreamEvent]:
@@ -79,8 +87,10 @@ class Answer:
             self._inside_line = False
         return [StreamEvent(type="reasoning", chunk=told)]
 
-    def _shown(self, event: Event) -> list[str]:
-        """The text of an event, with citations where these are wanted."""
+    def _shown(self, event: Event) -> list[str | StreamEvent]:
+        """The text of an event, with citations where these are wanted, and calls of tools."""
+        if self._calls is not None:
+            return list(self._calls.take(event))
         citer = self._grounding.citer
         if citer is not None:
             text = citer.take(event)
@@ -110,22 +120,30 @@ class Answer:
         response.response_json = self._trace.summary()
         if self._grounding.evidence:
             response.response_json["sources"] = self._grounding.summary()
-        if self._grounding.citer is not None:
+        if self._grounding.citer is not None and not (self._calls and self._calls.made):
             announce("\n".join(f"[{e.id}] {e.source}" for e in self._grounding.evidence))
-        if self._grounding.note is not None and self._grounding.note not in _TOLD:
-            _TOLD.add(self._grounding.note)
-            announce(self._grounding.note)
+        for note in (self._grounding.note, self._note):
+            if note is not None and note not in _TOLD:
+                _TOLD.add(note)
+                announce(note)
         if slow := slow_scorers(stats):
             announce(slow)
+        if self._calls is not None:
+            self._calls.report(response)
+            for note in self._calls.notes():
+                announce(note)
         self._report_end(finished)
 
     def _report_end(self, finished: Finished) -> None:
         """Say what ended the answer before its end. JSON that is whole has not been cut off."""
         broken = self._constraint is not None and not is_whole(self._trace.text)
         before = ", before its JSON was complete" if broken else ""
+        in_call = self._calls is not None and self._calls.was_cut
+        if in_call:
+            before = ", within the call of a tool, which was not made"
         if finished.reason == "length" and (broken or self._constraint is None):
             announce(cut_off(self._grounding.config.max_tokens, finished.stats, before))
-        elif finished.reason == "stop" and broken:
+        elif finished.reason == "stop" and (broken or in_call):
             announce(f"The answer ended at a stop string{before}; leave `stop` out")
 
 

@@ -65,7 +65,19 @@ class Citer:
             else:
                 self._find_ends(before)
             return self._text("")
-        return self._number() if isinstance(event, Finished) else ""
+        return self.end() if isinstance(event, Finished) else ""
+
+    def cite(self, text: str) -> str:
+        """What is to be shown for text that has no events; its sentences are looked for in it."""
+        before = len(self._collapsed)
+        self._collapsed += text
+        self._find_ends(before)
+        return self._text(text)
+
+    def end(self) -> str:
+        """What is still to be shown where the text, or this part of it, is over."""
+        self._begin = len(self._collapsed)
+        return self._number()
 
     def _find_ends(self, before: int) -> None:
         """Sentences that end inside a segment which is no sentence: a window, or what was kept."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from llm_msi.citing import Citer
 
-Messages = list[dict[str, str]]
+Messages = list[dict[str, Any]]
 
 _CHUNKS = 4
 _SHOWN = 200  # characters of a passage in the log
@@ -58,8 +58,19 @@ class Grounding:
         ]
 
 
-def ground(prompt: llm.Prompt, config: DecodeConfig, messages: Messages) -> Grounding:
+def ground(
+    prompt: llm.Prompt,
+    config: DecodeConfig,
+    messages: Messages,
+    asked: llm.Prompt | None = None,
+) -> Grounding:
     """Gather evidence for a prompt, as its options say.
+
+    Args:
+        prompt: What is to be answered.
+        config: Its options for the engine.
+        messages: Its conversation.
+        asked: The prompt whose question it is, where ``prompt`` brings the results of tools only.
 
     Raises:
         ConfigError: If a document or collection cannot be used, or no embedder is there.
@@ -71,11 +82,11 @@ def ground(prompt: llm.Prompt, config: DecodeConfig, messages: Messages) -> Grou
     with Notice("Looking through the documents"):
         documents = _documents(options["docs"])  # before an embedder is loaded, which takes longer
         embedder = _embedder(options, config)
-        found = _retrieved(prompt, options, messages, documents, embedder)
+        found = _retrieved(asked or prompt, options, messages, documents, embedder)
     note = None
     if found and options["scorers"] is None:
         config, note = _by_itself(config, embedder)
-    brought = _brought(prompt) if _needs_all(config, options) else []
+    brought = _brought(asked or prompt) if _needs_all(config, options) else []
     evidence = _numbered(evidence_of(messages, config, (*found, *brought)))
     if (
         embedder is not None

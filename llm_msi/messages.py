@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import PurePosixPath
+from typing import Any
 from urllib.parse import urlsplit
 
 import llm
-from llm.parts import AttachmentPart, Message, TextPart, ToolResultPart
+from llm.parts import AttachmentPart, Message, TextPart, ToolCallPart, ToolResultPart
 
 ATTACHMENT_TYPES = frozenset(
     {
@@ -36,7 +37,7 @@ ATTACHMENT_TYPES = frozenset(
 ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}
 
 
-def chat_messages(messages: Iterable[Message]) -> list[dict[str, str]]:
+def chat_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The conversation as role and content; messages that say nothing are left out.
 
     Reasoning and tool calls stay out; what a tool returned is told as the user's text.
@@ -46,6 +47,43 @@ def chat_messages(messages: Iterable[Message]) -> list[dict[str, str]]:
     """
     told = [(ROLES.get(message.role, "user"), content(message)) for message in messages]
     return [{"role": role, "content": text} for role, text in told if text]
+
+
+def tool_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """The conversation for a model with tools: what it called and what came back, as such.
+
+    Reasoning, and what another model's provider has called by itself, stay out.
+
+    Raises:
+        llm.ModelError: If an attachment cannot be read, or is not text.
+    """
+    told: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role == "tool":
+            told += [_result(part) for part in message.parts if isinstance(part, ToolResultPart)]
+            rest = [part for part in message.parts if not isinstance(part, ToolResultPart)]
+            message = Message("user", rest)
+        role = ROLES.get(message.role, "user")
+        turn: dict[str, Any] = {"role": role, "content": content(message)}
+        calls = [
+            _call(p) for p in message.parts if isinstance(p, ToolCallPart) and not p.server_executed
+        ]
+        if calls and role == "assistant":
+            turn["tool_calls"] = calls
+        if turn["content"] or "tool_calls" in turn:
+            told.append(turn)
+    return told
+
+
+def _call(part: ToolCallPart) -> dict[str, Any]:
+    called = {"name": part.name, "arguments": part.arguments}
+    return {"id": part.tool_call_id, "type": "function", "function": called}
+
+
+def _result(part: ToolResultPart) -> dict[str, Any]:
+    documents = [document(a, number) for number, a in enumerate(part.attachments, 1)]
+    told = "\n\n".join([part.output, *documents])
+    return {"role": "tool", "content": told, "name": part.name, "tool_call_id": part.tool_call_id}
 
 
 def content(message: Message) -> str:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import llm
 from llm.parts import StreamEvent
 
-from llm_msi.messages import ATTACHMENT_TYPES, chat_messages
+from llm_msi.messages import ATTACHMENT_TYPES
 
 if TYPE_CHECKING:
-    from llm_msi.grounding import Grounding
     from llm_msi.options import MSIOptions
-    from msi_engine import Engine, JsonSchema
+    from llm_msi.task import Conversation, Task
 
 
 class _LazyOptions:
@@ -32,6 +31,7 @@ class _Shared:
 
     can_stream = True
     supports_schema = True
+    supports_tools = True  # known when the model is; one that has none is refused by name
     attachment_types: set[str] | frozenset[str] = ATTACHMENT_TYPES
     Options: Any = _LazyOptions()
 
@@ -42,19 +42,11 @@ class _Shared:
     def __str__(self) -> str:
         return f"MSI: {self.model_id}"
 
-    def _prepare(self, prompt: llm.Prompt) -> tuple[Engine, Grounding, JsonSchema | None]:
-        """All that can go wrong before the first token: options, schema, documents, model."""
-        from llm_msi.grounding import ground
-        from llm_msi.loading import load_engine, load_target
-        from llm_msi.options import decode_config
-        from llm_msi.schema import constraint_of
+    def _prepare(self, prompt: llm.Prompt, conversation: Conversation) -> Task:
+        """All that can go wrong before the first token; see `llm_msi.task`."""
+        from llm_msi.task import prepare
 
-        config = decode_config(prompt.options)
-        constraint = constraint_of(prompt)
-        grounding = ground(prompt, config, chat_messages(prompt.messages))
-        engine = load_engine(self.alias)
-        load_target(engine, grounding.config)
-        return engine, grounding, constraint
+        return prepare(self.alias, prompt, conversation)
 
 
 class MSI(_Shared, llm.Model):
@@ -72,16 +64,12 @@ class MSI(_Shared, llm.Model):
         Raises:
             llm.ModelError: With one line, before anything is yielded wherever that can be known.
         """
-        from llm_msi.answer import Answer
         from llm_msi.loading import translated
-        from llm_msi.options import wants_trace
 
         with translated():
-            engine, given, constraint = self._prepare(prompt)
-            shows = wants_trace(prompt.options)
-            answer = Answer(engine.model_name, given, constraint, show_paths=shows)
-            told = {**given.signals(), "constraint": constraint}
-            running = engine.stream(given.messages, given.config, **told)
+            task = self._prepare(prompt, conversation)
+            answer = task.answer
+            running = task.engine.stream(task.prompt, task.config, **task.signals)
             with answer.waiting(), closing(running) as events:
                 for event in events:
                     yield from answer.take(event)
@@ -103,16 +91,12 @@ class AsyncMSI(_Shared, llm.AsyncModel):
         Raises:
             llm.ModelError: With one line, before anything is yielded wherever that can be known.
         """
-        from llm_msi.answer import Answer
         from llm_msi.loading import translated
-        from llm_msi.options import wants_trace
 
         with translated():
-            engine, given, constraint = await asyncio.to_thread(self._prepare, prompt)
-            shows = wants_trace(prompt.options)
-            answer = Answer(engine.model_name, given, constraint, show_paths=shows)
-            told = {**given.signals(), "constraint": constraint}
-            running = engine.astream(given.messages, given.config, **told)
+            task = await asyncio.to_thread(self._prepare, prompt, conversation)
+            answer = task.answer
+            running = task.engine.astream(task.prompt, task.config, **task.signals)
             async with aclosing(running) as events:
                 with answer.waiting():
                     async for event in events:
