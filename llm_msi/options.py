@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import typing
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -28,6 +29,9 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from msi_engine.config import PRESETS, DecodeConfig, one_line
+
+# The beginning of a JSON list of strings, or an empty one: `[END]`, `[1]`, `[ab]*.md` are none.
+_JSON_LIST = re.compile(r'\s*\[\s*("|\]\s*$)')
 
 OFF = "off"  # what stands for None in an option that may be None: there, None is "not given"
 
@@ -138,21 +142,21 @@ def _did_you_mean(values: dict[str, Any]) -> str:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text.strip())
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON ({error.msg} at character {error.pos + 1})") from None
 
 
 def _strings(text: str) -> Any:
     """A comma-separated list, or a JSON list."""
-    if text.lstrip().startswith("["):
+    if _JSON_LIST.match(text):
         return _json(text)
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _stops(text: str) -> Any:
     """One string, taken as it is, or a JSON list of strings."""
-    return _json(text) if text.lstrip().startswith('["') else (text,)
+    return _json(text) if _JSON_LIST.match(text) else (text,)
 
 
 def _weights(text: str) -> Any:

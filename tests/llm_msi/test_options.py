@@ -7,7 +7,15 @@ import typing
 import click
 import pytest
 
-from llm_msi.options import SURFACE, OptionError, Options, bounds, decode_config, wants_trace
+from llm_msi.options import (
+    PARSERS,
+    SURFACE,
+    OptionError,
+    Options,
+    bounds,
+    decode_config,
+    wants_trace,
+)
 from msi_engine.config import PRESETS, DecodeConfig
 from msi_engine.errors import ConfigError
 
@@ -27,6 +35,13 @@ TYPED = [
     ("stop", "a, b", ("a, b",)),
     ("stop", "[", ("[",)),
     ("stop", '["a", ","]', ("a", ",")),
+    ("stop", '[ "a" ]', ("a",)),
+    ("stop", "[]", ()),
+    ("stop", "[1]", ("[1]",)),
+    ("stop", "[END]", ("[END]",)),
+    ("stop", "[ ", ("[ ",)),
+    ("stop", "[]:", ("[]:",)),
+    ("stop", " a\n", (" a\n",)),
     ("logit_bias", '{"5": -1.5}', {5: -1.5}),
     ("logit_bias", "5=-1.5,6=2", {5: -1.5, 6: 2.0}),
     ("scorers", "rag=0.5,length", {"rag": 0.5, "length": 1.0}),
@@ -55,6 +70,7 @@ REFUSED = [
     ("scorers", "length=heavy", "`scorers.length`"),
     ("scorer_options", "length", "is not JSON"),
     ("stop", '["a"', "is not JSON"),
+    ("stop", ' [ "a", ', "is not JSON"),
     ("k", "off", "`k`"),
     ("vote_guard", "offf", "`vote_guard`: input should be a valid number"),
     ("vote_guard", "-1", "`vote_guard`: input should be greater than or equal to 0"),
@@ -92,6 +108,36 @@ def test_strings_become_values_and_survive_a_second_validation(name, text, value
     once = Options(**{name: text})
     twice = Options(**{name: given for name, given in once if given is not None})
     assert getattr(decode_config(twice), name) == value
+
+
+# An option, what its JSON says, and what `Options` makes of it.
+LISTS_AND_MAPS = [
+    ("boundary", ["paragraph"], ("paragraph",)),
+    ("stop", ["a", "["], ("a", "[")),
+    ("stop", [], ()),
+    ("docs", ["[ab]*.md", "b"], ("[ab]*.md", "b")),
+    ("logit_bias", {"5": -1.5}, {5: -1.5}),
+    ("scorers", {"length": 0.1}, {"length": 0.1}),
+    ("scorer_options", {"rag": {"mode": "x"}}, {"rag": {"mode": "x"}}),
+]
+
+
+@pytest.mark.parametrize("space", ["", " ", "\n\t ", "\u00a0"])
+@pytest.mark.parametrize(("name", "content", "value"), LISTS_AND_MAPS)
+def test_json_may_stand_among_white_space(name, content, value, space):
+    """Around it, and within it where JSON has any."""
+    indent = space if space.isascii() else None
+    text = space + json.dumps(content, indent=indent) + space
+    assert getattr(Options(**{name: text}), name) == value
+
+
+def test_no_list_or_map_is_left_out():
+    numbers = {"kv_bits", "kv_group_size"}
+    assert {name for name, *_ in LISTS_AND_MAPS} == set(PARSERS) - numbers
+
+
+def test_a_pattern_of_documents_may_begin_with_a_bracket():
+    assert Options(docs="[ab]*.md, [c].txt").docs == ("[ab]*.md", "[c].txt")
 
 
 @pytest.mark.parametrize(("name", "text", "value"), TYPED)
