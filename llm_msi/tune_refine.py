@@ -160,7 +160,8 @@ class Tuning:
         answer = self._engine.generate(prompt, self._config)
         self._own.append(answer)
         draft = self._engine.opinions(prompt, answer.tokens, self._config, of="draft")
-        return observed(draft, answer.tokens, self._engine.eos_token_ids, self._config.max_tokens)
+        ends = self._engine.ends(self._config)
+        return observed(draft, answer.tokens, ends, self._config.max_tokens)
 
     def _measured(self, tau: float, window: int, answers: Sequence[Generation]) -> Measured:
         costs = [cost for a in answers if (cost := a.stats.refinement) is not None]

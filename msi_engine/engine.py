@@ -128,6 +128,14 @@ class Engine:
         """
         return ENGINE_THREAD.call(lambda: self._held.opinions(prompt, tokens, config, of))
 
+    def ends(self, config: DecodeConfig) -> frozenset[int]:
+        """Tokens that end an answer with these options: with ``refine`` the target's, too.
+
+        Raises:
+            ModelError: If there is no target, or it does not fit the model.
+        """
+        return ENGINE_THREAD.call(lambda: self._held.ends(config))
+
     @property
     def model_name(self) -> str:
         """The name that the model was loaded by."""
@@ -135,7 +143,7 @@ class Engine:
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
-        """Tokens that end an answer."""
+        """Tokens that end an answer of the model by itself; see `ends`."""
         return self._held.loaded.eos_token_ids
 
     @property

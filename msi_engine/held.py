@@ -91,6 +91,12 @@ class HeldModel:
             self._pair = (key, pair)
         return self._pair[1]
 
+    def ends(self, config: DecodeConfig) -> frozenset[int]:
+        """Tokens that end an answer with these options."""
+        if config.refine == "off":
+            return self.loaded.eos_token_ids
+        return self.pair(config).eos_token_ids
+
     def opinions(
         self, prompt: Prompt, tokens: Sequence[int], config: DecodeConfig, of: Part
     ) -> list[Opinion]:

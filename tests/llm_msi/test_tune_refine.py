@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from llm_msi.tradeoff_plot import SUFFIXES, draw
-from llm_msi.tune_refine import Measured, Report
+from llm_msi.tune_refine import Measured, Report, Tuning
 from llm_msi.tune_refine_page import page
-from llm_msi.tuning import VERIFY, Observed, Setting, recommend
+from llm_msi.tuning import VERIFY, Observed, Setting, account, recommend
 
 SETTINGS = (
     Setting(0.5, 4, 0.2, 0.5, 0.9, 0.6),
@@ -130,6 +130,28 @@ def test_a_pair_is_tuned_on_a_prompt(llm_cli, store, monkeypatch, tmp_path):
     assert measured["verify"]["bytes"] == pytest.approx(forecast["verify"]["bytes"])
     assert 0.5 <= forecast["margin"]["agreement"] <= 1
     assert forecast["margin"]["checked"] <= forecast["verify"]["checked"] == 1
+
+
+def test_a_token_that_ends_an_answer_for_the_target_alone_is_forecast():
+    """The draft knows of no such end, and yet it is checked like any other."""
+    from tests.engine.tiny_pair import PROMPT, engine_of, models
+
+    draft, target = models("llama", off=0.0)  # no flips: the forecast is exact
+    options = {"k": 1, "refine": "verify", "max_tokens": 16}
+    end = engine_of(draft, target).generate(PROMPT, **options).tokens[4]
+    engine = engine_of(draft, target)
+    key, pair = engine._held._pair
+    model = dataclasses.replace(pair.target.model, eos_token_ids=frozenset([end]))
+    ended = dataclasses.replace(pair, target=dataclasses.replace(pair.target, model=model))
+    engine._held._pair = (key, ended)
+
+    tuning = Tuning(engine, [], [0.0], [4], max_tokens=16, wanted=0.5)
+    told = account(tuning._observe(PROMPT), 0.0, 4)
+    done = engine.generate(PROMPT, tuning._with(0.0, 4))
+    assert done.finish_reason == "eos"
+    cost = done.stats.refinement
+    assert (told.drafted, told.checked, told.sweeps) == (cost.drafted, cost.deferred, cost.sweeps)
+    assert told.checked > 0
 
 
 def test_a_draft_along_an_answer():
