@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ import click
 import llm
 import sqlite_utils
 from llm.logs import LogStore
-from llm.parts import TextPart
+from llm.parts import Part, TextPart, ToolCallPart, ToolResultPart
 
 _TURN = """
     select id, model, datetime_utc, parent_message_hash from turns
@@ -93,7 +93,13 @@ def _opened(path: Path) -> Iterator[sqlite_utils.Database]:
 
 
 def _question(store: LogStore, tip: str | None) -> str:
-    """The text of the last message before the answer."""
+    """The text of the last message before the answer, but for calls of tools and their results."""
     messages = store.load_chain(tip)
+    while messages and messages[-1].role != "user" and _has_tools(messages[-1].parts):
+        messages = messages[:-1]
     parts = messages[-1].parts if messages else []
     return "".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+def _has_tools(parts: Iterable[Part]) -> bool:
+    return any(isinstance(part, ToolCallPart | ToolResultPart) for part in parts)
