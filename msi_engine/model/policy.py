@@ -18,6 +18,7 @@ from typing import Any
 from msi_engine.errors import ConfigError
 
 _FLOAT32 = 4  # bytes
+_BYTE = 8  # bits
 
 
 def wants_float32() -> bool:
@@ -124,6 +125,17 @@ def _makers() -> dict[type, Callable[[], Any]]:
     }
 
 
+def _of_bytes(packed: Any, scales: Any, biases: Any) -> Any:
+    """`mx.dequantize` of 8 bits, to the bit: several times faster on a CPU, in half the memory.
+
+    A streamed target is dequantised in every pass.
+    """
+    import mlx.core as mx
+
+    entries = mx.view(packed, mx.uint8).reshape(*scales.shape, -1).astype(mx.float32)
+    return (entries * scales[..., None] + biases[..., None]).reshape(*scales.shape[:-1], -1)
+
+
 def _dequantized(layer: Any, plain: Any) -> Any:
     import mlx.core as mx
 
@@ -132,7 +144,10 @@ def _dequantized(layer: Any, plain: Any) -> Any:
         scales = scales.astype(mx.float32)
         biases = None if biases is None else biases.astype(mx.float32)
     keywords = {"group_size": layer.group_size, "bits": layer.bits, "mode": layer.mode}
-    weight = mx.dequantize(layer.weight, scales, biases, dtype=mx.float32, **keywords)
+    if layer.mode == "affine" and layer.bits == _BYTE:
+        weight = _of_bytes(layer.weight, scales, biases)
+    else:
+        weight = mx.dequantize(layer.weight, scales, biases, dtype=mx.float32, **keywords)
     per_expert = layer.get("global_scale")
     if per_expert is not None:
         # Each expert's own scale multiplies the values its blocks stand for.

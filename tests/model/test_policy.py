@@ -13,7 +13,7 @@ from mlx_lm.models.mla import MultiLinear
 from mlx_lm.models.switch_layers import SwitchGLU, SwitchLinear
 
 from msi_engine.errors import ConfigError
-from msi_engine.model.policy import to_float32, wants_float32
+from msi_engine.model.policy import plain_layer, to_float32, wants_float32
 
 
 class Everything(nn.Module):
@@ -144,3 +144,18 @@ def test_overridden_it_loads_the_weights_as_they_are(
     np.testing.assert_allclose(
         np.array(packed.model(tokens)), np.array(plain.model(tokens)), atol=1e-4
     )
+
+
+@pytest.mark.parametrize("group_size", [32, 64, 128])
+@pytest.mark.parametrize("shape", [(96, 256), (3, 32, 128)])  # a layer; experts
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16])
+def test_eight_bits_are_unpacked_as_mlx_does_to_the_bit(group_size: int, shape, dtype):
+    layer = nn.QuantizedEmbedding(4, 128, group_size=group_size, bits=8)
+    weight = mx.random.normal(shape, key=mx.random.key(3))
+    layer.weight, layer.scales, layer.biases = mx.quantize(weight, group_size, 8)
+    layer.scales, layer.biases = layer.scales.astype(dtype), layer.biases.astype(dtype)
+    wide = [array.astype(mx.float32) for array in (layer.scales, layer.biases)]
+    wanted = mx.dequantize(layer.weight, *wide, group_size, 8)
+    got = plain_layer(layer).weight
+    assert got.dtype == mx.float32
+    np.testing.assert_array_equal(np.array(got), np.array(wanted))
