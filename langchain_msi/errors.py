@@ -34,7 +34,7 @@ class FetchError(msi.DownloadError, lc.ModelConnectionError):
     """Fetching or converting a model failed."""
 
 
-class OutOfTimeError(msi.CancelledError, lc.ModelTimeoutError):
+class OutOfTimeError(msi.OutOfTimeError, lc.ModelTimeoutError):
     """An answer that was not finished within `timeout`, and given up."""
 
 

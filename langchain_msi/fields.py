@@ -94,7 +94,7 @@ class MSIFields(DecodeConfig):
     timeout: float | None = Field(
         None,
         gt=0,
-        description="Seconds after which an answer is given up, looked at between its tokens",
+        description="Seconds after which an answer is given up, those of waiting included",
     )
     evidence: EvidenceLike = Field(
         None,

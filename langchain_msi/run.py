@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 import warnings
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from msi_scorers.held import held_to_evidence, held_to_prompt
 from langchain_msi.errors import OutOfTimeError, translated
 from langchain_msi.fields import MSIFields, as_factory
 from langchain_msi.vectors import embeddings_of, with_stored_vectors
-from msi_engine import DecodeConfig, Engine, Evidence, Generation
+from msi_engine import DecodeConfig, Engine, Evidence, Generation, errors
 from msi_engine.errors import DecodeError, PromptError
 from msi_engine.events import Committed, Event
 from msi_engine.model import Progress
@@ -61,18 +61,17 @@ class Run:
         Raises:
             MSIError: As LangChain's kinds of error, see `langchain_msi.errors`.
         """
-        with translated():
-            engine, options = ENGINE_THREAD.call(self._prepared)
-            with contextlib.closing(engine.stream(self.prompt, **options)) as events:
-                for event in events:
-                    if text := self._take(event):
-                        yield text
+        running = ENGINE_THREAD.stream(self._events, self._until)
+        with translated(), self._in_time(), contextlib.closing(running) as events:
+            for event in events:
+                if text := self._take(event):
+                    yield text
 
     async def atexts(self) -> AsyncGenerator[str]:
         """`texts` for an event loop; cancelling the task gives the generation up."""
-        with translated():
-            engine, options = await self._aprepared()
-            async with contextlib.aclosing(engine.astream(self.prompt, **options)) as events:
+        with translated(), self._in_time():
+            running = ENGINE_THREAD.astream(self._events, self._until)
+            async with contextlib.aclosing(running) as events:
                 async for event in events:
                     if text := self._take(event):
                         yield text
@@ -104,16 +103,36 @@ class Run:
             raise DecodeError("the generation has not begun")
         return Generation.of(self._trace)
 
-    def _take(self, event: Event) -> str:
+    @property
+    def _until(self) -> float | None:
         limit = self.fields.timeout
-        if limit is not None and time.monotonic() - self._begun > limit:
-            raise OutOfTimeError(f"the answer was not finished within timeout = {limit:g} s")
+        return None if limit is None else self._begun + limit
+
+    @contextlib.contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """Say which limit it was, whoever noticed that the time is over."""
+        try:
+            yield
+        except errors.OutOfTimeError:
+            limit = self.fields.timeout
+            raise OutOfTimeError(
+                f"the answer was not finished within timeout = {limit:g} s"
+            ) from None
+
+    def _take(self, event: Event) -> str:
+        if self._until is not None and time.monotonic() > self._until:
+            raise errors.OutOfTimeError("the time given for it was over")
         if self._trace is not None:
             self._trace.record(event)
         return event.text if isinstance(event, Committed) else ""
 
+    def _events(self) -> Generator[Event]:
+        """The generation, on the engine thread: loading takes a while, and waits its turn once."""
+        engine, options = self._prepared()
+        yield from engine.stream(self.prompt, **options)
+
     def _prepared(self) -> tuple[Engine, dict[str, Any]]:
-        """The engine, and its keyword arguments. On the engine thread: loading takes a while."""
+        """The engine, and its keyword arguments."""
         fields = self.fields
         engine = Engine.load(fields.model, log_progress, trust_remote_code=fields.trust_remote_code)
         evidence, embedder = self.evidence, fields.embedder
@@ -150,13 +169,6 @@ class Run:
             stacklevel=2,
         )
         return config
-
-    async def _aprepared(self) -> tuple[Engine, dict[str, Any]]:
-        def once() -> Generator[tuple[Engine, dict[str, Any]]]:
-            yield self._prepared()
-
-        prepared = [value async for value in ENGINE_THREAD.astream(once)]
-        return prepared[0]
 
 
 def log_progress(progress: Progress) -> None:

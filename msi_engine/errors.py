@@ -14,6 +14,7 @@
     ├── DecodeError            decoding cannot go on (every token masked, every path dead)
     ├── ScorerError            a scorer broke its contract; carries ``scorer_name``
     └── CancelledError         the caller gave the generation up
+        └── OutOfTimeError         so that it was, since its time was over
 
 Every message is one line: what is wrong, the value, what to do.
 """
@@ -79,3 +80,7 @@ class ScorerError(MSIError):
 
 class CancelledError(MSIError):
     """The caller gave the generation up before it was finished."""
+
+
+class OutOfTimeError(CancelledError):
+    """The time that the caller had given was over before the generation was finished."""

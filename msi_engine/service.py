@@ -14,11 +14,12 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from msi_engine.errors import CancelledError, ModelError
+from msi_engine.errors import CancelledError, ModelError, OutOfTimeError
 
 _PATIENCE_S = 10.0  # at exit, for the pass under way: nothing can interrupt it
 
@@ -111,8 +112,17 @@ class EngineThread:
                 atexit.register(self._shut_down)
             self._jobs.put(job)
 
-    def stream(self, work: Work[T]) -> Generator[T]:
-        """Run ``work`` and yield its values; closing the iterator gives the job up."""
+    def stream(self, work: Work[T], until: float | None = None) -> Generator[T]:
+        """Run ``work`` and yield its values; closing the iterator gives the job up.
+
+        Args:
+            work: See `Job`.
+            until: On the clock of ``time.monotonic``: how long a value is waited for, be it that
+                others are served first. None waits for ever.
+
+        Raises:
+            OutOfTimeError: If there is none by then; the job is given up.
+        """
         if threading.current_thread() is self._thread:
             yield from work()  # called by a job, say by a scorer that asks a model
             return
@@ -120,14 +130,14 @@ class EngineThread:
         job = Job(work, values.put)
         self.submit(job)
         try:
-            while not isinstance(value := values.get(), _End):
+            while not isinstance(value := _next(values, until), _End):
                 yield value
             if value.error is not None:
                 raise value.error
         finally:
             job.cancel()
 
-    async def astream(self, work: Work[T]) -> AsyncGenerator[T]:
+    async def astream(self, work: Work[T], until: float | None = None) -> AsyncGenerator[T]:
         """`stream` for an event loop, which it never blocks."""
         loop = asyncio.get_running_loop()
         values: asyncio.Queue[T | _End] = asyncio.Queue()
@@ -141,7 +151,7 @@ class EngineThread:
         job = Job(work, deliver)
         self.submit(job)
         try:
-            while not isinstance(value := await values.get(), _End):
+            while not isinstance(value := await _anext(values, until), _End):
                 yield value
             if value.error is not None:
                 raise value.error
@@ -202,6 +212,27 @@ class EngineThread:
         if not self._ended.is_set():
             _exit_now()
         self._thread.join()
+
+
+def _next(values: queue.SimpleQueue[T], until: float | None) -> T:
+    try:
+        return values.get(timeout=_seconds(until))
+    except queue.Empty:
+        raise OutOfTimeError("the time given for it was over") from None
+
+
+async def _anext(values: asyncio.Queue[T], until: float | None) -> T:
+    if until is None:
+        return await values.get()
+    try:
+        async with asyncio.timeout(_seconds(until)):
+            return await values.get()
+    except TimeoutError:
+        raise OutOfTimeError("the time given for it was over") from None
+
+
+def _seconds(until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - time.monotonic())
 
 
 def _exit_now() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from msi_engine.errors import CancelledError, ScorerError
+from msi_engine import service
+from msi_engine.errors import CancelledError, OutOfTimeError, ScorerError
 from msi_engine.service import EngineThread, Job
 
 PATIENCE = 60  # seconds after which something hangs; never reached by a test that passes
@@ -306,6 +308,53 @@ def test_a_loop_that_was_closed_under_a_job_frees_the_engine(engine):
     values = engine.astream(gate)
     assert loop.run_until_complete(anext(values)) == 0
     loop.close()  # nobody has closed the iterator
+    gate.let_on.set()
+    assert gate.closed.wait(PATIENCE)
+    assert engine.call(lambda: "next") == "next"
+
+
+def received_from(engine, way, work, end):
+    """All values of a job that has until ``end``."""
+    if way == "stream":
+        return list(engine.stream(work, end))
+
+    async def values():
+        return [value async for value in engine.astream(work, end)]
+
+    return asyncio.run(values())
+
+
+BOTH_WAYS = pytest.mark.parametrize("way", ["stream", "astream"])
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("patience", [0.0, 0.05, -1.0])
+def test_who_cannot_wait_leaves_the_queue_and_the_others_keep_their_places(engine, way, patience):
+    gate, first = occupy(engine)
+    ran = []
+
+    def work():
+        ran.append("late")
+        yield 1
+
+    others = []
+    for number in range(2):
+        others.append(in_thread(lambda n=number: ran.append(engine.call(lambda: n))))
+        until(lambda count=2 * number + 1: waiting(engine) == count)
+        with pytest.raises(OutOfTimeError):  # the gate is shut: nobody could have been served
+            received_from(engine, way, work, time.monotonic() + patience)
+    gate.let_on.set()
+    join([first, *others])
+    assert ran == [0, 1]
+    assert received_from(engine, way, work, time.monotonic() + PATIENCE) == [1]
+
+
+@BOTH_WAYS
+def test_a_job_whose_time_is_over_while_it_runs_is_stopped(engine, way, monkeypatch):
+    gate, waits = Gate(values=1000), itertools.chain([PATIENCE, 0.0], itertools.repeat(PATIENCE))
+    monkeypatch.setattr(service, "_seconds", lambda end: next(waits))
+    with pytest.raises(OutOfTimeError):  # at the second value, for which the gate is not opened
+        received_from(engine, way, gate, 0.0)
     gate.let_on.set()
     assert gate.closed.wait(PATIENCE)
     assert engine.call(lambda: "next") == "next"

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import mlx.core as mx
 import pytest
+from langchain_core.exceptions import ModelTimeoutError
 
 from langchain_msi import MSILLM, ChatMSI
 from msi_engine import Engine
@@ -174,6 +175,27 @@ def test_leaving_a_stream_stops_its_generation(tiny):
     gate.given_up.set()
     assert ChatMSI(model=tiny, max_tokens=4).invoke("low")
     assert gate.calls <= 3
+
+
+@pytest.mark.parametrize("kind", [ChatMSI, MSILLM])
+async def test_who_waits_for_another_is_told_in_time(kind, tiny):
+    gate, busy = gated(kind(model=tiny, k=2))
+    first = asyncio.create_task(busy.ainvoke("new"))
+    assert await asyncio.to_thread(gate.reached.wait, PATIENCE)
+    hasty = kind(model=tiny, max_tokens=4, timeout=0.05)
+    for error in await asyncio.gather(  # all before the engine is free
+        asyncio.to_thread(hasty.invoke, "low"),
+        asyncio.to_thread(lambda: list(hasty.stream("low"))),
+        hasty.ainvoke("low"),
+        astreamed(hasty, "low"),
+        return_exceptions=True,
+    ):
+        assert isinstance(error, ModelTimeoutError)
+        assert str(error) == "the answer was not finished within timeout = 0.05 s"
+    assert not first.done()
+    gate.given_up.set()
+    assert await first
+    assert hasty.replace(timeout=float(PATIENCE)).invoke("low")
 
 
 @pytest.mark.parametrize("kind", [ChatMSI, MSILLM])
