@@ -54,6 +54,7 @@ class Runner:
         peak_bytes: Most bytes that the caches have held.
         draft_s: Seconds in passes of the model, those of the target not counted.
         sweep_s: Seconds in sweeps of the target.
+        replays: Passes of the model that took a recurrent state back, beside those asked for.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Runner:
     ) -> None:
         self.draft_s = 0.0
         self.sweep_s = 0.0
+        self.replays = 0
         self._cache = cache
         self._sweeper = sweeper
         self._num_logits = num_logits
@@ -108,7 +110,9 @@ class Runner:
             case Drop(path):
                 self._cache.drop(path)
             case Merge(path, length):
+                before = self._cache.replays
                 self._cache.collapse(self._branch if path == BRANCH else path, length)  # type: ignore[arg-type]
+                self.replays += self._cache.replays - before
             case Branch():
                 self._branch = self._cache.branch()
             case Accept() | Reject():

@@ -211,7 +211,8 @@ class Session:
             return
         cost.target_kind = target.model.kind
         cost.draft_s, cost.sweep_s = runner.draft_s, runner.sweep_s
-        cost.draft_bytes = (stats.forward_passes + 1) * target.draft_bytes
+        passes = stats.forward_passes + 1 + runner.replays  # the first draws on the prompt's last
+        cost.draft_bytes = passes * target.draft_bytes
         cost.target_bytes = sweeper.passes * target.model.bytes_per_sweep
         cost.plain_bytes_per_token = target.model.bytes_per_sweep
         read = cost.draft_bytes + cost.target_bytes

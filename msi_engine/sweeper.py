@@ -30,7 +30,8 @@ class Sweeper:
         num_logits: Logits to keep of each row, from the first; None is all.
 
     Attributes:
-        passes: Passes of the target over its weights so far.
+        passes: Passes of the target over its weights so far, those that took a recurrent state
+            back among them.
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class Sweeper:
         """Keep part of what the last sweep read, or nothing."""
         match op:
             case Accept(row, length):
+                before = self._cache.replays
                 self._cache.collapse(row, self._late + length)
+                self.passes += self._cache.replays - before
             case Reject():
                 self._cache.abandon()
 

@@ -28,6 +28,7 @@ class Fork:
         live: Paths in row order.
         parked: Tail length of each path that waits.
         length: Tokens in every live tail.
+        replays: Passes that fed tokens again, to take a recurrent state back.
     """
 
     def __init__(self, model: Module, prefix: list[Any], num_paths: int, step: int) -> None:
@@ -38,6 +39,7 @@ class Fork:
         self.live = list(range(num_paths))
         self.parked: dict[int, int] = {}
         self.length = 0
+        self.replays = 0
         self._rows = list(self.live)  # path of each row of the buffers; equals live once settled
         self._next_path = num_paths
         self._recurrent = is_recurrent(prefix)
@@ -164,6 +166,7 @@ class Fork:
         tokens = mx.concatenate(log, axis=1)[:, :length]
         self._restart(paths)
         if length:
+            self.replays += 1
             self.forward(tokens)
             mx.eval(self.arrays())
 

@@ -35,6 +35,7 @@ class SharedPrefixCache:
 
     Attributes:
         prefix_length: Tokens in the prefix.
+        replays: Passes of collapses that fed tokens again, to take a recurrent state back.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class SharedPrefixCache:
     ) -> None:
         """Use `for_model`, which checks the model first."""
         self.prefix_length = 0
+        self.replays = 0
         self._model = model
         self._prefix = prefix
         self._step = segment_length
@@ -244,7 +246,9 @@ class SharedPrefixCache:
         Raises:
             CacheError: If there is no such path, or its tail is shorter.
         """
-        self.prefix_length += self._open("collapse").commit(path, length)
+        fork = self._open("collapse")
+        self.prefix_length += fork.commit(path, length)
+        self.replays += fork.replays
         self._fork = None
         self.evaluate()
 

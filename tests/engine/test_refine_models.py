@@ -17,7 +17,7 @@ from msi_engine.bundle import Bundle
 from msi_engine.cache import SharedPrefixCache
 from msi_engine.decoder import Decoder
 from msi_engine.drawing import Drawer
-from msi_engine.errors import PromptTooLongError, UnsupportedModelError
+from msi_engine.errors import ConfigError, PromptTooLongError, UnsupportedModelError
 from msi_engine.events import Collapsed, Committed
 from msi_engine.feed import Accept, Reject
 from msi_engine.growth import Growth
@@ -225,6 +225,32 @@ def test_a_fault_leaves_no_bytes_behind() -> None:
     assert pair.keeper._kept is None
     assert pair.target.keeper._kept is None
     assert kept() == before
+
+
+@pytest.mark.parametrize("name", ["llama", "mamba2"])
+@pytest.mark.parametrize("options", [{"k": 1, "refine": "verify"}, {"k": 3, "refine": "rescore"}])
+def test_every_pass_after_the_prompt_is_paid_for(
+    name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those too that take a recurrent state back."""
+    draft, target = models(name, 0.3)
+    engine = with_target_of(engine_of(draft, target), bytes_per_sweep=5)
+    key, pair = engine._held._pair
+    engine._held._pair = (key, replace(pair, target=replace(pair.target, draft_bytes=3)))
+    passes = {id(draft): 0, id(target): 0}
+    run = type(draft).__call__
+
+    def counted(model: Any, *args: Any, **keywords: Any) -> Any:
+        passes[id(model)] += 1
+        return run(model, *args, **keywords)
+
+    monkeypatch.setattr(type(draft), "__call__", counted)
+    answer = engine.generate(PROMPT, window=6, segment_length=6, max_tokens=24, **options)
+    cost = answer.stats.refinement
+    assert cost.draft_bytes == 3 * (passes[id(draft)] - 1)  # the prompt's, but for its last token
+    assert cost.target_bytes == 5 * (passes[id(target)] - 1)
+    if name == "mamba2" and cost.rollbacks:
+        assert passes[id(target)] - 1 > cost.sweeps
 
 
 def test_given_up_in_the_middle_the_engine_serves_the_next() -> None:
