@@ -58,6 +58,7 @@ class Session:
     ) -> None:
         self._target = target
         self._num_logits = None if target is None else target.num_logits
+        self._width = self._num_logits or loaded.vocab_size or vocabulary.size
         self._loaded = loaded
         self._vocabulary = vocabulary
         self._keeper = keeper
@@ -72,7 +73,7 @@ class Session:
         prompt = encode_prompt(
             self._loaded.tokenizer,
             self._request.prompt,
-            vocab_size=self._num_logits or self._loaded.vocab_size or self._vocabulary.size,
+            vocab_size=self._width,
         )
         config = self._fit(prompt)
         processors = self._processors(prompt, config)
@@ -108,7 +109,9 @@ class Session:
 
     def _fit(self, prompt: EncodedPrompt) -> DecodeConfig:
         """The options with a token budget that the context of every model at work can hold."""
-        config = fit_to_vocabulary(self._request.config, self._vocabulary.size)
+        # Some tokenizers have more tokens than the model; a bias there would be written anywhere.
+        size = min(self._vocabulary.size, self._width)
+        config = fit_to_vocabulary(self._request.config, size)
         read = [(self._loaded.context_length, self._loaded.name)]
         if self._target is not None:
             read.append((self._target.model.context_length, self._target.model.name))

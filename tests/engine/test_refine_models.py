@@ -276,6 +276,21 @@ def test_an_option_that_a_model_refuses_does_not_cost_its_target() -> None:
     assert engine.generate(PROMPT, **options).tokens == before.tokens
 
 
+@pytest.mark.parametrize("refine", ["off", "verify"])
+def test_a_bias_of_a_token_that_the_model_lacks_is_refused(refine: str) -> None:
+    """Some tokenizers have more tokens than the model gives logits of: it would be written past."""
+    engine = engine_of(*models("llama"))
+    loaded = replace(engine._held.loaded, vocab_size=90)
+    key, pair = engine._held._pair
+    engine._held.loaded = loaded
+    engine._held._pair = (key, replace(pair, draft=loaded))
+    for token in (90, EOS):
+        with pytest.raises(ConfigError, match=f"token {token} .* ids go from 0 to 89"):
+            engine.generate(PROMPT[:9], k=1, refine=refine, logit_bias={token: 5.0}, max_tokens=2)
+    got = engine.generate(PROMPT[:9], k=1, refine=refine, logit_bias={89: 99.0}, max_tokens=1)
+    assert got.tokens == (89,)
+
+
 def with_target_of(engine: Engine, **values: Any) -> Engine:
     """The engine with other facts of its target."""
     assert engine._held._pair is not None
