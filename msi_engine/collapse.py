@@ -55,10 +55,14 @@ def minimum_bayes_risk(texts: Sequence[str], credences: np.ndarray, similarity: 
         return 0
     scores = similarity(texts).astype(np.float64)
     np.fill_diagonal(scores, 0.0)
-    others = 1.0 - credences  # credence left when the candidate itself is taken out
-    if not (others > 0).all():  # one path has all the weight: there is nobody to agree with
+    if not (credences < 1).all():  # one path has all the weight: there is nobody to agree with
         return argmax(credences)
-    return int(np.argmax(scores @ credences / others))
+    weights = np.tile(credences, (len(texts), 1))
+    np.fill_diagonal(weights, 0.0)
+    # Divided before they weigh, so that the only other text of two weighs 1 and nothing is rounded:
+    # whose similarities are equal is a tie, whatever the credences are.
+    weights /= weights.sum(axis=1, keepdims=True)
+    return int(np.argmax((scores * weights).sum(axis=1)))
 
 
 class Choice:

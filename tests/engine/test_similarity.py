@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from msi_engine import DecodeConfig, Engine
+from msi_engine.collapse import minimum_bayes_risk
 from msi_engine.errors import DecodeError
 from msi_engine.events import Collapsed
 from msi_engine.similarity import cosine_similarity
@@ -109,3 +110,13 @@ def test_the_engine_uses_the_embedder_that_is_given():
     assert embedder.asked
     texts = {" ".join(p.text.split()) for c in compared for p in c.paths}
     assert {text for call in embedder.asked for text in call} <= texts
+
+
+def test_of_two_texts_as_similar_either_way_the_first_stays() -> None:
+    """A tie, whatever the credences: rounding does not decide it."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        first, likeness = rng.random(2)
+        alike = np.array([[1.0, likeness], [likeness, 1.0]])
+        shares = np.array([first, 1 - first])
+        assert minimum_bayes_risk(("a", "b"), shares, lambda _, alike=alike: alike) == 0
