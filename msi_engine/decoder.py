@@ -91,7 +91,9 @@ class Decoder:
         self.tokens: list[int] = []
         self.text = ""
         self._drawer = Drawer(config, proposal, seed)
-        self._refinement = Refinement(config, proposal, vocabulary.eos_token_ids)
+        self._refinement = Refinement(
+            config, proposal, vocabulary.eos_token_ids, num_prompt=len(prompt_tokens)
+        )
         if config.refine != "off":
             self.stats.refinement = self._refinement.stats
         self._prompt_tokens = list(prompt_tokens)

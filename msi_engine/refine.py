@@ -49,18 +49,24 @@ class Refinement:
         config: Mode, tau, window, and how tokens are drawn.
         proposal: How tokens inside a path are drawn.
         eos_token_ids: Tokens that end the answer; whether to end is always checked.
+        num_prompt: Tokens of the prompt.
 
     Attributes:
         stats: What it has come to so far.
     """
 
     def __init__(
-        self, config: DecodeConfig, proposal: Proposal, eos_token_ids: Collection[int]
+        self,
+        config: DecodeConfig,
+        proposal: Proposal,
+        eos_token_ids: Collection[int],
+        num_prompt: int,
     ) -> None:
         self.stats = RefineStats(config.refine)
         self._config = config
         self._proposal = proposal
         self._eos = eos_token_ids
+        self._num_prompt = num_prompt
         self._root: NextToken
         self._drafts: dict[int, list[NextToken]] = {}
 
@@ -91,10 +97,22 @@ class Refinement:
         config = self._config
         if not config.verifies:
             return config.segment_length
-        usual = config.window if config.k == 1 else config.segment_length
+        usual = self._window(num_output) if config.k == 1 else config.segment_length
         left = config.max_tokens - num_output
         spare = MOST_DRAFTED * config.max_tokens - self.stats.drafted - left
         return max(1, min(usual, spare + 1))
+
+    def _window(self, num_output: int) -> int:
+        """The window, cut where the cache is about to be quantised.
+
+        A token attends to a quantised cache from the first after ``quantized_kv_start`` on. In one
+        pass all do or none does, so that the tokens before it and those after it are not in one.
+        """
+        config = self._config
+        before = config.quantized_kv_start - self._num_prompt - num_output
+        if config.kv_bits is None or before < 0:
+            return config.window
+        return min(config.window, max(before, 1))
 
     def flagged(self, path: PathState) -> tuple[int, ...]:
         """Positions of the segment that the target has to look at."""

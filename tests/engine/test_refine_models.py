@@ -46,10 +46,10 @@ ARCHITECTURES = {
 NUM_TOKENS = 48
 
 
-def greedy_of(model: Any, num: int, prompt: list[int] = PROMPT) -> list[int]:
+def greedy_of(model: Any, num: int, prompt: list[int] = PROMPT, **options: Any) -> list[int]:
     """mlx-lm's own greedy answer."""
     tokens: list[int] = []
-    for token, _ in generate_step(mx.array(prompt), model, max_tokens=num):
+    for token, _ in generate_step(mx.array(prompt), model, max_tokens=num, **options):
         tokens.append(int(token))
         if token == EOS:
             break
@@ -68,6 +68,20 @@ def test_verified_text_is_the_targets_on_every_kind_of_cache(name: str) -> None:
         accepted += got.stats.refinement.accepted
         drafted += got.stats.refinement.drafted
     assert 0.05 < accepted / drafted < 0.98  # the draft is of some use, and not the target
+
+
+@pytest.mark.parametrize("start", [0, len(PROMPT) - 1, len(PROMPT), 30, 31])
+def test_verified_text_is_the_targets_where_its_cache_is_quantised_on_the_way(start: int) -> None:
+    """So few bits that it matters which tokens see a quantised cache."""
+    draft, target = models("llama", 0.05, hidden_size=128, head_dim=32)
+    quantised = {"kv_bits": 2, "kv_group_size": 32, "quantized_kv_start": start}
+    wanted = greedy_of(target, 24, **quantised)
+    assert wanted != greedy_of(target, 24)
+    for window in (1, 5, 24):
+        answer = engine_of(draft, target).generate(
+            PROMPT, k=1, refine="verify", window=window, max_tokens=24, **quantised
+        )
+        assert (window, list(answer.tokens)) == (window, wanted)
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3_text", "mamba2"])
