@@ -81,9 +81,7 @@ class _Stored:
         for path in {place.path for place in self.places.values()}:
             self.lazy.update(mx.load(str(path)))  # type: ignore[arg-type]
         origins = {id(array): name for name, array in self.lazy.items()}
-        used: Mapping[str, mx.array] = dict(self.lazy)
-        if hasattr(model, "sanitize"):
-            used = model.sanitize(used)
+        used = _rearranged(model, self.lazy)
         # Arrays that the model's loader has computed with are no tensors of the file any more.
         self._origins = {name: origins[id(a)] for name, a in used.items() if id(a) in origins}
         self._weights = dict(tree_flatten(model.parameters()))
@@ -118,6 +116,20 @@ class _Stored:
     def _is_same(self, stored: mx.array, used: mx.array, name: str) -> bool:
         same = stored.shape == used.shape and stored.dtype == used.dtype
         return same and self.places[name].nbytes == used.nbytes
+
+
+def _rearranged(model: Module, weights: Mapping[str, mx.array]) -> Mapping[str, mx.array]:
+    """The weights as the model's loader hands them on."""
+    if not hasattr(model, "sanitize"):
+        return weights
+    try:
+        found: Mapping[str, mx.array] = model.sanitize(dict(weights))
+    except KeyError:  # it takes a head away, and this model has lost it when it was opened
+        if not hasattr(model, "args"):
+            raise
+        fresh: Any = type(model)
+        found = fresh(model.args).sanitize(dict(weights))
+    return found
 
 
 def _find_modules(model: Module, stored: _Stored) -> list[tuple[Module, str, type[Part]]]:
