@@ -55,7 +55,7 @@ def chart(report: Report) -> Any:
     windows = [str(w) for w in sorted({s.window for s in report.settings})]
     x = alt.X("bytes:Q", title="bytes read for a token (the target alone: 1)").scale(zero=False)
     y = alt.Y("agreement:Q", title="tokens that are the target's own choice")
-    y = y.scale(zero=False, nice=True).axis(format=".1%")
+    y = y.scale(zero=False, nice=True).axis(format=".3~%")  # 99%, 99.5%: no needless zeros
     shades = alt.Color("window:N", title="window", sort=windows).scale(scheme="viridis")
     base = alt.Chart(alt.Data(values=rows)).encode(x=x, y=y)
     lines = base.mark_line(point=True).encode(color=shades, order="agreement:Q")

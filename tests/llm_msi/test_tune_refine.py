@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 
 import pytest
@@ -74,6 +75,24 @@ def test_the_plot_is_drawn_as_its_name_says(tmp_path, suffix):
     draw(report(), path)
     begins = {".svg": b"<svg", ".png": b"\x89PNG", ".html": b"<!DOCTYPE html>"}[suffix]
     assert path.read_bytes().lstrip().startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("lowest", "labels"),
+    [
+        (0.9, {"90%", "95%", "100%"}),
+        (0.99, {"99%", "99.5%", "100%"}),
+        (0.999, {"99.9%", "99.95%", "100%"}),
+    ],
+)
+def test_shares_have_the_decimals_that_they_need_and_no_more(tmp_path, lowest, labels):
+    settings = (Setting(0.5, 4, 0.2, 0.5, lowest, 0.6), Setting(VERIFY, 4, 1.0, 1.0, 1.0, 0.8))
+    path = tmp_path / "plot.svg"
+    draw(report(lowest, settings), path)
+    shown = re.findall(r">([\d.]+%)<", path.read_text(encoding="utf-8"))
+    assert labels <= set(shown)
+    assert len(set(shown)) == len(shown)
+    assert not [label for label in shown if re.search(r"\.\d*0%", label)]
 
 
 def test_points_in_one_place_share_a_label(tmp_path):
