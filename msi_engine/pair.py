@@ -74,7 +74,9 @@ def load_pair(
             held.name, on_progress, part="draft", trust_remote_code=trust_remote_code
         )
         draft_keeper = PrefixKeeper(draft.model)
-    model, target_keeper = None if draft is held else _held_target(draft, held, config), keeper
+    model, target_keeper = None, keeper
+    if draft is not held:
+        model = _held_target(draft, held, config, trust_remote_code)
     if model is None:
         model = load_target(
             draft,
@@ -88,16 +90,26 @@ def load_pair(
         model,
         target_keeper,
         draft_bytes=logical_nbytes(draft.path),
-        num_logits=common_logits(draft.path, model.path),
+        num_logits=common_logits(draft.vocab_size, model.vocab_size),
     )
     return Pair(draft, draft_keeper, target)
 
 
-def _held_target(draft: LoadedModel, held: LoadedModel, config: DecodeConfig) -> TargetModel | None:
+def _held_target(
+    draft: LoadedModel, held: LoadedModel, config: DecodeConfig, trust_remote_code: bool
+) -> TargetModel | None:
     """The model in memory as the target, if it is the one that is wanted."""
     if config.target is not None or config.target_residency == "stream":
         return None
     if resolve(held.name).target != held.path:
         return None
-    check_pair(draft.path, held.path)
-    return TargetModel.of(held.model, "resident", held.name, held.path, nbytes=held.nbytes)
+    sizes = draft.vocab_size, held.vocab_size
+    check_pair(draft.path, held.path, sizes, trust_remote_code=trust_remote_code)
+    return TargetModel.of(
+        held.model,
+        "resident",
+        held.name,
+        held.path,
+        nbytes=held.nbytes,
+        vocab_size=held.vocab_size,
+    )

@@ -30,7 +30,7 @@ class LoadedModel:
         name: The name it was asked for by.
         path: The folder it was read from.
         context_length: Most tokens that it was made for; None if its config does not say.
-        vocab_size: Tokens that it has embeddings of; None if its config does not say.
+        vocab_size: Tokens that it has embeddings and gives logits of; None if nobody knows.
         eos_token_ids: Tokens that end an answer.
         nbytes: Bytes of its weights in memory.
         has_chat_template: True if the tokenizer can lay out messages.
@@ -90,7 +90,7 @@ def load_model(
         name=resolved.name,
         path=path,
         context_length=context_length(config),
-        vocab_size=vocab_size(config),
+        vocab_size=num_logits(path, model),
         eos_token_ids=frozenset(tokenizer.eos_token_ids),
         nbytes=weights_nbytes(model),
         has_chat_template=bool(tokenizer.has_chat_template),
@@ -118,6 +118,27 @@ def eos_token_ids(path: Path) -> frozenset[int]:
 def vocab_size(config: dict[str, Any]) -> int | None:
     """How many tokens a model gives logits of, by its config; None if it does not say."""
     return _positive(config, "vocab_size")
+
+
+def num_logits(path: Path, model: Any) -> int:
+    """How many logits a model gives.
+
+    By its config; where that leaves it to the model's code, by a pass that is not computed.
+
+    Args:
+        path: The model's folder.
+        model: The model, opened; nothing of it need be in memory.
+
+    Raises:
+        ModelError: If the pass fails, in one line.
+    """
+    import mlx.core as mx
+    from mlx_lm.models.cache import make_prompt_cache
+
+    if (said := vocab_size(read_config(path))) is not None:
+        return said
+    with _one_line(path):
+        return int(model(mx.array([[0]]), cache=make_prompt_cache(model)).shape[-1])
 
 
 def _positive(config: dict[str, Any], *keys: str) -> int | None:

@@ -20,21 +20,31 @@ _FILES = (
 _PROBE = "Grüße, 3.14 naïve  cafés\n\tif x == 42: print('東京 🙂')\r\n"
 
 
-def check_pair(draft: Path, target: Path, *, trust_remote_code: bool = False) -> None:
+def check_pair(
+    draft: Path,
+    target: Path,
+    sizes: tuple[int | None, int | None] | None = None,
+    *,
+    trust_remote_code: bool = False,
+) -> None:
     """Make sure that two models have the same tokenizer, and logits of all its tokens.
 
     Same vocabulary, special tokens, splitting of a probing text, and chat template. Sizes of one
-    family may differ in how many logits they give beyond their tokens (see `common_logits`).
+    family may differ in how many logits they give beyond their tokens (see `common_logits`). Only
+    special tokens that end nothing, as those that stand for images, may be beyond those of one.
 
     Args:
         draft: Folder of the draft.
         target: Folder of the target.
+        sizes: How many logits each gives; None takes the word of their configs.
         trust_remote_code: Let the tokenizers' own Python code run.
 
     Raises:
         ModelError: Naming the first difference.
     """
-    common = common_logits(draft, target)
+    if sizes is None:
+        sizes = vocab_size(read_config(draft)), vocab_size(read_config(target))
+    common = common_logits(*sizes)
     different = []
     if common is not None or _tokenizer_files(draft) != _tokenizer_files(target):
         first, second = (
@@ -42,7 +52,7 @@ def check_pair(draft: Path, target: Path, *, trust_remote_code: bool = False) ->
             for folder in (draft, target)
         )
         different = [what for what, read in _TRAITS if read(first) != read(second)]
-        tokens = max(first.get_vocab().values(), default=-1) + 1
+        tokens = _writable(first)
         if common is not None and common < tokens:
             different.append(f"their tokens: one of them has logits of only {common} of {tokens}")
     if different:
@@ -52,15 +62,26 @@ def check_pair(draft: Path, target: Path, *, trust_remote_code: bool = False) ->
         )
 
 
-def common_logits(draft: Path, target: Path) -> int | None:
+def common_logits(draft: int | None, target: int | None) -> int | None:
     """How many logits two models both give, the first of each; None if they give as many.
 
     What one gives beyond them belongs to no token: matrices are padded to a round size, and the
     sizes of one family to different ones. The other has no embedding of it, either.
+
+    Args:
+        draft: How many the draft gives; None if nobody knows.
+        target: The same of the target.
     """
-    sizes = {vocab_size(read_config(folder)) for folder in (draft, target)}
-    known = [size for size in sizes if size is not None]
-    return min(known) if len(known) == 2 else None
+    if draft is None or target is None or draft == target:
+        return None
+    return min(draft, target)
+
+
+def _writable(tokenizer: Any) -> int:
+    """One more than the greatest token that a model may have to write."""
+    added = tokenizer.added_tokens_decoder.items()
+    silent = {token for token, how in added if how.special} - set(tokenizer.eos_token_ids)
+    return max(set(tokenizer.get_vocab().values()) - silent, default=-1) + 1
 
 
 def _tokenizer_files(folder: Path) -> dict[str, bytes]:

@@ -12,6 +12,7 @@ from msi_engine.model.load import (
     LoadedModel,
     context_length,
     eos_token_ids,
+    num_logits,
     open_weights,
     take_into_memory,
     weights_nbytes,
@@ -44,6 +45,7 @@ class TargetModel:
             counted. A stream has besides them, while it reads ahead, the next part as stored.
         context_length: Most tokens that it was made for; None if its config does not say.
         eos_token_ids: Tokens that end an answer by its config, beside those of the draft.
+        vocab_size: Tokens that it has embeddings and gives logits of; None if nobody knows.
     """
 
     model: Any
@@ -54,10 +56,19 @@ class TargetModel:
     nbytes: int
     context_length: int | None = None
     eos_token_ids: frozenset[int] = frozenset()
+    vocab_size: int | None = None
 
     @classmethod
     def of(
-        cls, model: Any, kind: Kind, name: str, path: Path, *, nbytes: int, shared: int = 0
+        cls,
+        model: Any,
+        kind: Kind,
+        name: str,
+        path: Path,
+        *,
+        nbytes: int,
+        vocab_size: int | None,
+        shared: int = 0,
     ) -> TargetModel:
         """A target with what its folder says of it.
 
@@ -67,6 +78,7 @@ class TargetModel:
             name: See the attributes.
             path: See the attributes.
             nbytes: See the attributes.
+            vocab_size: See the attributes.
             shared: Bytes of the draft's weights that a forward pass reads, too.
         """
         return cls(
@@ -78,6 +90,7 @@ class TargetModel:
             nbytes=nbytes,
             context_length=context_length(read_config(path)),
             eos_token_ids=eos_token_ids(path),
+            vocab_size=vocab_size,
         )
 
 
@@ -107,11 +120,14 @@ def load_target(
     tell = on_progress or ignore_progress
     called, path = _find(draft, name, tell, trust_remote_code)
     check_folder(path)
-    check_pair(draft.path, path, trust_remote_code=trust_remote_code)
     tell(Progress(f"loading the target {called}", 0, None, "files"))
     if is_residual(path):
+        check_pair(draft.path, path, trust_remote_code=trust_remote_code)
         return _residual(draft, called, path, residency, trust_remote_code)
     model = open_weights(path, trust_remote_code=trust_remote_code)
+    width = num_logits(path, model)
+    sizes = draft.vocab_size, width
+    check_pair(draft.path, path, sizes, trust_remote_code=trust_remote_code)
     kind = _kind(model, residency)
     if kind == "stream":
         from msi_engine.model.streaming import stream
@@ -121,7 +137,7 @@ def load_target(
     else:
         take_into_memory(model)
         nbytes = weights_nbytes(model)
-    return TargetModel.of(model, kind, called, path, nbytes=nbytes)
+    return TargetModel.of(model, kind, called, path, nbytes=nbytes, vocab_size=width)
 
 
 def _residual(
@@ -137,7 +153,15 @@ def _residual(
     model = load_residual(draft, path, trust_remote_code=trust_remote_code)
     nbytes = weights_nbytes(model, besides=draft.model)
     shared = logical_nbytes(draft.path)
-    return TargetModel.of(model, "residual", name, path, nbytes=nbytes, shared=shared)
+    return TargetModel.of(
+        model,
+        "residual",
+        name,
+        path,
+        nbytes=nbytes,
+        vocab_size=draft.vocab_size,
+        shared=shared,
+    )
 
 
 def _kind(model: Any, residency: Residency) -> Literal["resident", "stream"]:
