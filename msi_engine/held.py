@@ -104,6 +104,8 @@ class HeldModel:
         pair = self.pair(config)
         model = pair.draft.model if of == "draft" else pair.target.model.model
         encoded = encode_prompt(pair.draft.tokenizer, prompt).tokens
+        width = pair.target.num_logits or pair.draft.vocab_size
+        encode_prompt(pair.draft.tokenizer, [*encoded, *tokens], vocab_size=width)  # only the range
         return opinions(model, encoded, tokens, config.prefill_step_size, pair.target.num_logits)
 
     def vocabulary(self, prompt: Prompt, more_ends: frozenset[int] = frozenset()) -> Vocabulary:

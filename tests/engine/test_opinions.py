@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from msi_engine import DecodeConfig
+from msi_engine.errors import PromptError
 from msi_engine.pair import Pair, Target
 from msi_engine.prefix import PrefixKeeper
 from msi_engine.service import ENGINE_THREAD
@@ -56,3 +57,13 @@ def test_opinions_are_those_of_a_model_asked_token_by_token(engine, length):
 def test_draft_and_target_differ_here(engine):
     read = [engine.opinions([3, 5], [7] * 20, DecodeConfig(), of=of) for of in ("draft", "target")]
     assert read[0] != read[1]
+
+
+@pytest.mark.parametrize("of", ["draft", "target"])
+def test_tokens_that_the_models_lack_are_refused(engine, of):
+    """What lies beyond the embeddings would be read from foreign memory."""
+    width = engine._held.loaded.vocab_size
+    assert len(engine.opinions([5, width - 1], [width - 1], DecodeConfig(k=1), of=of)) == 1
+    for prompt, tokens in (([5, width], [3]), ([5, 6], [3, width])):
+        with pytest.raises(PromptError, match=f"token {width} .* go from 0 to {width - 1}"):
+            engine.opinions(prompt, tokens, DecodeConfig(k=1), of=of)
