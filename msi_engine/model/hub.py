@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import importlib.util
 import json
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msi_engine.errors import DownloadError, ModelNotFoundError, MSIError, UnsupportedModelError
-from msi_engine.model.disk import is_disk_full
+from msi_engine.errors import DownloadError, UnsupportedModelError
 from msi_engine.model.files import PICKLES, read_config
-from msi_engine.model.progress import OnProgress, watched
+from msi_engine.model.hub_child import HubChild
+from msi_engine.model.progress import OnProgress
 
 _TEXT = ("*.json", "*.jsonl", "*.jinja", "*.txt", "*.tiktoken", "tokenizer.model")
 _WEIGHTS = "model*.safetensors"
 _CODE = "*.py"
 _PIN = "msi-revision.json"
-
-
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    revision: str  # a commit, so that a resumed download cannot mix two
-    sizes: dict[str, int]  # bytes, by file name
 
 
 def fetch_repository(
@@ -39,7 +30,7 @@ def fetch_repository(
     Args:
         repository: ``owner/name``.
         folder: Where to put them; may hold part of an earlier attempt.
-        on_progress: Told of bytes.
+        on_progress: Told of bytes; what it raises gives the pull up.
         trust_remote_code: Fetch the model's own Python code too.
 
     Raises:
@@ -47,16 +38,15 @@ def fetch_repository(
         UnsupportedModelError: If its weights are pickles, or mlx-lm cannot run its kind.
         DownloadError: If it cannot be fetched.
     """
-    with _explained(repository):
-        listing = _list(repository)
-        _refuse_pickles(repository, listing)
-        _start_clean_if_changed(folder, repository, listing.revision)
-        _download(repository, listing.revision, folder, list(_TEXT))
-        check_model_type(repository, read_config(folder), trust_remote_code=trust_remote_code)
-        patterns = [*_TEXT, _WEIGHTS, *([_CODE] if trust_remote_code else [])]
-        wanted = {n: s for n, s in listing.sizes.items() if _matches(n, patterns)}
-        with watched(folder, f"fetching {repository}", sum(wanted.values()), on_progress):
-            _download(repository, listing.revision, folder, patterns)
+    child = HubChild(repository, folder, on_progress)
+    revision, sizes = child.listing()
+    _refuse_pickles(repository, sizes)
+    _start_clean_if_changed(folder, repository, revision)
+    child.download(revision, list(_TEXT))
+    check_model_type(repository, read_config(folder), trust_remote_code=trust_remote_code)
+    patterns = [*_TEXT, _WEIGHTS, *([_CODE] if trust_remote_code else [])]
+    wanted = {name: size for name, size in sizes.items() if _matches(name, patterns)}
+    child.download(revision, patterns, sum(wanted.values()))
     for name, size in wanted.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != size:
@@ -86,18 +76,10 @@ def check_model_type(source: str, config: dict[str, Any], *, trust_remote_code: 
         raise UnsupportedModelError(f"{source}: mlx-lm has no model of type {kind!r}")
 
 
-def _list(repository: str) -> _Listing:
-    from huggingface_hub import HfApi
-
-    info = HfApi().model_info(repository, files_metadata=True)
-    sizes = {f.rfilename: f.size or 0 for f in info.siblings or []}
-    return _Listing(str(info.sha), sizes)
-
-
-def _refuse_pickles(repository: str, listing: _Listing) -> None:
-    if any(_matches(name, [_WEIGHTS]) for name in listing.sizes):
+def _refuse_pickles(repository: str, sizes: dict[str, int]) -> None:
+    if any(_matches(name, [_WEIGHTS]) for name in sizes):
         return
-    pickled = next((n for n in sorted(listing.sizes) if Path(n).suffix in PICKLES), None)
+    pickled = next((n for n in sorted(sizes) if Path(n).suffix in PICKLES), None)
     if pickled is not None:
         raise UnsupportedModelError(
             f"{repository} has its weights in {pickled}, a pickle, which can run code when "
@@ -119,51 +101,5 @@ def _start_clean_if_changed(folder: Path, repository: str, revision: str) -> Non
         pin.write_text(json.dumps(wanted), encoding="utf-8")
 
 
-def _download(repository: str, revision: str, folder: Path, patterns: list[str]) -> None:
-    from huggingface_hub import snapshot_download
-
-    with _without_bars():
-        snapshot_download(repository, revision=revision, local_dir=folder, allow_patterns=patterns)
-
-
-@contextlib.contextmanager
-def _without_bars() -> Iterator[None]:
-    """Keep the hub's own progress bars off the terminal: progress is read off the folder."""
-    from huggingface_hub import utils
-
-    hub: Any = utils
-    shown = not hub.are_progress_bars_disabled()
-    hub.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if shown:
-            hub.enable_progress_bars()
-
-
 def _matches(name: str, patterns: list[str]) -> bool:
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
-
-
-@contextlib.contextmanager
-def _explained(repository: str) -> Iterator[None]:
-    """Turn what huggingface_hub and its HTTP client raise into one line."""
-    from huggingface_hub import errors
-
-    try:
-        yield
-    except MSIError:
-        raise
-    except errors.GatedRepoError:
-        raise ModelNotFoundError(
-            f"{repository} is gated: accept its terms on its page, then run: hf auth login"
-        ) from None
-    except (errors.RepositoryNotFoundError, errors.HFValidationError):
-        raise ModelNotFoundError(f"no repository {repository!r}, or no right to read it") from None
-    except Exception as error:
-        if is_disk_full(error):
-            raise
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise DownloadError(
-            f"{repository} could not be fetched: {first}; try again to go on"
-        ) from error

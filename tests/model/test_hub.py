@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +18,8 @@ import pytest
 from msi_engine.model import list_models, load_model
 
 from .fake_hub import REPOSITORY, FakeHub
+
+PATIENCE = 600  # seconds after which something hangs; never reached by a test that passes
 
 PULL = """
 import json, sys
@@ -62,7 +67,7 @@ def start(hub: FakeHub, home: Path, name: str = REPOSITORY, **options: object):
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     return out.strip()
 
@@ -88,7 +93,7 @@ def test_a_killed_pull_leaves_no_model_and_the_next_keeps_what_had_arrived(
 ):
     hub.stall = "model.safetensors"
     process = start(hub, msi_home)
-    assert hub.stalled.wait(60)
+    assert hub.stalled.wait(PATIENCE)
     process.kill()
     process.communicate()
     assert list_models() == []
@@ -101,10 +106,77 @@ def test_a_killed_pull_leaves_no_model_and_the_next_keeps_what_had_arrived(
     assert hub.fetched["model.safetensors"] == 2
 
 
+LOAD = """
+import sys
+from msi_engine import Engine, service
+from msi_engine.model import embedded
+service._PATIENCE_S = 3600
+embedded.installed_gguf = lambda: None
+Engine.load(sys.argv[1])
+"""
+WAYS = {  # of the main thread, and of the engine's
+    "pull": ["-m", "llm", "msi", "pull"],
+    "load": ["-c", LOAD],
+}
+
+
+def interrupted(way: str, name: str, home: Path, stalled: threading.Event, **variables: str) -> str:
+    """What a fetch says that gets nothing any more, once it is interrupted, and it alone.
+
+    The time limits of all others are an hour: it ends only if it waits for none of them.
+    """
+    environment = {**os.environ, **variables, "MSI_HOME": str(home), "HF_HOME": str(home / "hf")}
+    environment.pop("HF_HUB_OFFLINE", None)
+    process = subprocess.Popen(
+        [sys.executable, *WAYS[way], name],
+        env={**environment, "LLM_USER_PATH": str(home / "llm")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert stalled.wait(PATIENCE)
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=PATIENCE)[1]
+    assert process.returncode != 0
+    assert list_models() == []
+    return err
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_interrupted_pull_waits_for_nothing_and_leaves_no_model(
+    way: str, hub: FakeHub, msi_home: Path
+):
+    hub.stall = "model.safetensors"
+    limits = {"HF_HUB_DOWNLOAD_TIMEOUT": "3600", "HF_HUB_ETAG_TIMEOUT": "3600"}
+    err = interrupted(way, REPOSITORY, msi_home, hub.stalled, HF_ENDPOINT=hub.url, **limits)
+    if way == "pull":
+        assert "Traceback" not in err
+        assert err.splitlines()[-1] == "Aborted!"
+    hub.stall = None
+    finish(start(hub, msi_home))
+    assert hub.fetched["tokenizer.json"] == 1  # what had arrived is kept
+
+
+def test_an_interrupted_fetch_of_the_embedded_model_leaves_nothing(msi_home: Path):
+    reached = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            kept.append(server.accept())
+            reached.set()
+
+        kept: list[object] = []
+        threading.Thread(target=accept, daemon=True).start()
+        index = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        settings = {"PIP_INDEX_URL": index, "PIP_TIMEOUT": "3600", "PIP_CONFIG_FILE": os.devnull}
+        interrupted("load", "embedded", msi_home, reached, **settings)
+    assert list((msi_home / "staging").iterdir()) == []
+
+
 def test_a_repository_that_changed_meanwhile_is_not_mixed(hub: FakeHub, msi_home: Path):
     hub.stall = "model.safetensors"
     process = start(hub, msi_home)
-    assert hub.stalled.wait(60)
+    assert hub.stalled.wait(PATIENCE)
     process.kill()
     process.communicate()
     hub.stall = None
