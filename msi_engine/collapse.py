@@ -11,6 +11,8 @@ import numpy as np
 Similarity = Callable[[Sequence[str]], np.ndarray]
 """Texts to pairwise similarities, shape ``(n, n)``: row = candidate, column = the other."""
 
+_ROUNDING = 1e-12  # means of similarities that differ by less are equal: rounding settles nothing
+
 
 def argmax(credences: np.ndarray) -> int:
     """Position of the greatest credence."""
@@ -59,10 +61,9 @@ def minimum_bayes_risk(texts: Sequence[str], credences: np.ndarray, similarity: 
         return argmax(credences)
     weights = np.tile(credences, (len(texts), 1))
     np.fill_diagonal(weights, 0.0)
-    # Divided before they weigh, so that the only other text of two weighs 1 and nothing is rounded:
-    # whose similarities are equal is a tie, whatever the credences are.
     weights /= weights.sum(axis=1, keepdims=True)
-    return int(np.argmax((scores * weights).sum(axis=1)))
+    means = (scores * weights).sum(axis=1)
+    return int(np.argmax(means > means.max() - _ROUNDING))
 
 
 class Choice:

@@ -112,11 +112,12 @@ def test_the_engine_uses_the_embedder_that_is_given():
     assert {text for call in embedder.asked for text in call} <= texts
 
 
-def test_of_two_texts_as_similar_either_way_the_first_stays() -> None:
+@pytest.mark.parametrize("number", [2, 3, 5])
+def test_of_texts_that_are_all_as_similar_the_first_stays(number: int) -> None:
     """A tie, whatever the credences: rounding does not decide it."""
     rng = np.random.default_rng(0)
     for _ in range(200):
-        first, likeness = rng.random(2)
-        alike = np.array([[1.0, likeness], [likeness, 1.0]])
-        shares = np.array([first, 1 - first])
-        assert minimum_bayes_risk(("a", "b"), shares, lambda _, alike=alike: alike) == 0
+        alike = np.full((number, number), rng.random())
+        shares = rng.dirichlet(np.ones(number))
+        texts = ("some",) * number
+        assert minimum_bayes_risk(texts, shares, lambda _, alike=alike: alike) == 0
