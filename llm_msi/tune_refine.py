@@ -161,7 +161,10 @@ class Tuning:
         self._own.append(answer)
         draft = self._engine.opinions(prompt, answer.tokens, self._config, of="draft")
         ends = self._engine.ends(self._config)
-        return observed(draft, answer.tokens, ends, self._config.max_tokens)
+        # One that was cut off has filled its budget, which a short context may have made less.
+        cut = answer.finish_reason == "length"
+        budget = len(answer.tokens) if cut else self._config.max_tokens
+        return observed(draft, answer.tokens, ends, budget)
 
     def _measured(self, tau: float, window: int, answers: Sequence[Generation]) -> Measured:
         costs = [cost for a in answers if (cost := a.stats.refinement) is not None]

@@ -173,6 +173,25 @@ def test_a_token_that_ends_an_answer_for_the_target_alone_is_forecast():
     assert told.checked > 0
 
 
+def test_a_budget_that_the_context_makes_smaller_is_forecast():
+    from tests.engine.tiny_pair import PROMPT, engine_of, models
+
+    engine = engine_of(*models("llama", 0.3))
+    key, pair = engine._held._pair
+    loaded = dataclasses.replace(pair.draft, context_length=len(PROMPT) + 10)
+    engine._held.loaded = loaded
+    engine._held._pair = (key, dataclasses.replace(pair, draft=loaded))
+
+    tuning = Tuning(engine, [], [0.0], [4], max_tokens=16, wanted=0.5)
+    told = account(tuning._observe(PROMPT), VERIFY, 4)
+    done = engine.generate(PROMPT, tuning._with(VERIFY, 4))
+    cost = done.stats.refinement
+    assert len(done.tokens) == 10
+    assert cost.rollbacks > 0
+    assert (told.drafted, told.checked, told.sweeps) == (cost.drafted, cost.deferred, cost.sweeps)
+    assert told.passes == done.stats.forward_passes + 1
+
+
 def test_a_draft_along_an_answer():
     from llm_msi.tune_refine import observed
     from msi_engine.opinions import Opinion
