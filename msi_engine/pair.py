@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from msi_engine.config import DecodeConfig
 from msi_engine.model import LoadedModel, OnProgress, TargetModel, load_model, load_target, resolve
 from msi_engine.model.pairs import check_pair, common_logits
+from msi_engine.model.target import target_folder
 from msi_engine.model.tensors import logical_nbytes
 from msi_engine.prefix import PrefixKeeper
 
@@ -99,9 +100,8 @@ def _held_target(
     draft: LoadedModel, held: LoadedModel, config: DecodeConfig, trust_remote_code: bool
 ) -> TargetModel | None:
     """The model in memory as the target, if it is the one that is wanted."""
-    if config.target is not None or config.target_residency == "stream":
-        return None
-    if resolve(held.name).target != held.path:
+    wanted = target_folder(held.name, config.target)
+    if wanted != held.path or config.target_residency == "stream":
         return None
     sizes = draft.vocab_size, held.vocab_size
     check_pair(draft.path, held.path, sizes, trust_remote_code=trust_remote_code)

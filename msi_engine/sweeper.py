@@ -15,6 +15,7 @@ from msi_engine.feed import Accept, Reject
 from msi_engine.sampling import NextToken
 from msi_engine.stepping import LogitsProcessor, next_tokens
 
+_LATE = 256  # tokens read with a sweep: their logits, each as wide as the vocabulary, are made too
 _PAD = 0  # after the end of a shorter row; no token before it can see it
 
 
@@ -90,7 +91,7 @@ class Sweeper:
     def _catch_up(self, committed: Sequence[int]) -> Sequence[int]:
         """Committed tokens that the target has not seen; if they are too many, the last of them."""
         late = committed[self._cache.prefix_length :]
-        if len(late) <= self._step_size:
+        if len(late) <= min(self._step_size, _LATE):
             return late
         self.passes += -(-(len(late) - 1) // self._step_size)
         self._cache.prefill(late[:-1], self._step_size)

@@ -176,7 +176,7 @@ def _make(staged: Path, manifest: Manifest, tell: OnProgress, trust_remote_code:
         if manifest.target_source is None:
             return _placed(staged, manifest, draft, None)
         target = _obtain(manifest.target_source, staged / "target", tell, trust_remote_code)
-        check_pair(draft, target)
+        check_pair(draft, target, trust_remote_code=trust_remote_code)
     check_folder(draft)
     check_folder(target)
     return _placed(staged, manifest, draft, target)

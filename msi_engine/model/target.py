@@ -173,6 +173,19 @@ def _kind(model: Any, residency: Residency) -> Literal["resident", "stream"]:
     return "resident" if fits else "stream"
 
 
+def target_folder(draft: str, target: str | None) -> Path | None:
+    """Where the target of a draft lies; None if it has none, or nothing has been fetched yet.
+
+    Args:
+        draft: The draft's name.
+        target: The target's name; of a pair, its target is meant. None: of the draft's own pair.
+    """
+    if target is None:
+        return resolve(draft).target
+    named = resolve(target)
+    return named.target or named.path
+
+
 def _find(
     draft: LoadedModel, name: str | None, tell: OnProgress, trust_remote_code: bool
 ) -> tuple[str, Path]:
@@ -184,7 +197,7 @@ def _find(
 
         pull(called, on_progress=tell, trust_remote_code=trust_remote_code)
         resolved = resolve(called)
-    path = resolved.target if name is None else resolved.target or resolved.path
+    path = target_folder(draft.name, name)
     if path is None:
         raise ModelError(
             f"model {called!r} has no target to check it; name one with the option `target`, "

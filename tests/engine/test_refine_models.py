@@ -267,6 +267,30 @@ def test_every_pass_after_the_prompt_is_paid_for(
         assert passes[id(target)] - 1 > cost.sweeps
 
 
+@pytest.mark.parametrize("late", [3, 256, 700])
+def test_a_sweep_makes_logits_of_few_tokens_that_nobody_asked_about(late: int) -> None:
+    """A stretch that was not flagged may be long, and logits are as wide as the vocabulary."""
+    _, target = models("llama")
+    history = [(7 * i) % EOS for i in range(20 + late)]
+    row = [5, 9, 2, 41]
+    cache = SharedPrefixCache.for_model(target, segment_length=32)
+    cache.prefill(history[:20], 2048)
+    sweeper = Sweeper(cache, [], lambda: history, 2048)
+    lengths = []
+    forward = cache.forward
+
+    def noted(tokens: mx.array) -> mx.array:
+        lengths.append(tokens.shape[1])
+        return forward(tokens)
+
+    cache.forward = noted
+    got = np.stack([opinion.raw for opinion in sweeper.sweep([row])])
+    wanted = target(mx.array([history + row]))[0, len(history) - 1 : -1]
+    np.testing.assert_allclose(got, np.array(wanted), atol=1e-4)
+    assert max(lengths) < 260
+    assert sweeper.passes == (1 if late <= 256 else 2)
+
+
 def test_given_up_in_the_middle_the_engine_serves_the_next() -> None:
     engine = engine_of(*models("llama"))
     options = {"k": 1, "refine": "verify", "window": 3, "max_tokens": 20}

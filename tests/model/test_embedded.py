@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import regex
 
+from msi_engine import DecodeConfig, Engine
 from msi_engine.model import LoadedModel, embedded, load_model, pull, resolve
 from msi_engine.model.progress import ignore_progress
 
@@ -236,3 +237,11 @@ def test_a_second_pull_finds_it_done():
     record = pull("embedded", on_progress=told.append)
     assert record.decode == "target"
     assert told == []
+
+
+def test_named_as_its_own_target_it_is_not_loaded_twice():
+    engine = Engine.load("embedded")
+    for target in (None, "embedded"):
+        pair = engine._held.pair(DecodeConfig(k=1, refine="verify", target=target))
+        assert pair.target.model.model is engine._held.loaded.model
+        assert pair.draft.model is not engine._held.loaded.model
