@@ -83,7 +83,7 @@ def _own_greedy(pair: Pair, prompt: Sequence[int], max_tokens: int) -> Own:
         second, first = np.partition(np.array(logprobs), -2)[-2:]
         own.tokens.append(int(token))
         own.leads.append(float(first - second))
-        if token in pair.draft.eos_token_ids:
+        if token in pair.eos_token_ids:
             break
     return own
 

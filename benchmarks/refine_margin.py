@@ -84,7 +84,8 @@ def observe(
     """The draft along the target's own text after a prompt."""
     prompt, own = own_of(log, engine, number, max_tokens, target)
     draft = engine.opinions(prompt, own.tokens, DecodeConfig(**target), of="draft")
-    return observed(draft, own.tokens, engine.eos_token_ids, max_tokens)
+    ends = engine.ends(DecodeConfig(refine="verify", **target))
+    return observed(draft, own.tokens, ends, max_tokens)
 
 
 def table(name: str, answers: Sequence[Observed], costs: Costs) -> None:
