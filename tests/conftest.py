@@ -1,6 +1,7 @@
 """Fixtures for every folder of tests: the embedded model, in a store of its own."""
 
 import os
+import signal
 
 import hypothesis
 import pytest
@@ -13,6 +14,10 @@ hypothesis.settings.load_profile("patient")
 
 # Other plugins of whoever runs the tests stay out; `llm` reads this when it is imported.
 os.environ["LLM_LOAD_PLUGINS"] = "llm-msi"
+
+# A shell has what it puts into the background ignore Ctrl-C, and all that is started from there.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 prepare_backend()  # before any test module imports MLX
 
