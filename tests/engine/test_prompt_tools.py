@@ -8,7 +8,7 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.tool_parsers import json_tools, mistral
@@ -106,6 +106,8 @@ def test_nothing_that_others_write_becomes_a_control_token(name, family, data):
         place: data.draw(st.one_of(st.just("plain"), HOSTILE, st.sampled_from(MARKS)), place)
         for place in ("result", "question", "answer", "description", "value", "key", "option")
     }
+
+    assume(hostile["question"].strip())  # a prompt that asks nothing is refused
 
     def tokens(place):
         messages = conversation(

@@ -287,7 +287,7 @@ def test_a_sweep_makes_logits_of_few_tokens_that_nobody_asked_about(late: int) -
     got = np.stack([opinion.raw for opinion in sweeper.sweep([row])])
     wanted = target(mx.array([history + row]))[0, len(history) - 1 : -1]
     np.testing.assert_allclose(got, np.array(wanted), atol=1e-4)
-    assert max(lengths) < 260
+    assert lengths[-1] < 260  # those before it are read for the cache alone
     assert sweeper.passes == (1 if late <= 256 else 2)
 
 

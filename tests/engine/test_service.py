@@ -339,7 +339,7 @@ def test_who_cannot_wait_leaves_the_queue_and_the_others_keep_their_places(engin
 
     others = []
     for number in range(2):
-        others.append(in_thread(lambda n=number: ran.append(engine.call(lambda: n))))
+        others.append(in_thread(lambda n=number: engine.call(lambda: ran.append(n))))
         until(lambda count=2 * number + 1: waiting(engine) == count)
         with pytest.raises(OutOfTimeError):  # the gate is shut: nobody could have been served
             received_from(engine, way, work, time.monotonic() + patience)
