@@ -195,15 +195,8 @@ class Engine:
         Raises:
             MSIError: One of its kinds, with one line that says what is wrong.
         """
-        request = _request(
-            prompt,
-            _merged(config, options),
-            logits_processors,
-            scorer_factories,
-            evidence,
-            embedder,
-            constraint,
-        )
+        given = (logits_processors, scorer_factories, evidence, embedder, constraint)
+        request = _request(prompt, _merged(config, options), *given)
         trace = Trace(self.model_name, request.config)
         for event in ENGINE_THREAD.stream(self._run(request)):
             trace.record(event)
@@ -226,15 +219,8 @@ class Engine:
         Arguments and errors are those of `generate`. Options are checked at once, the rest at the
         first event.
         """
-        request = _request(
-            prompt,
-            _merged(config, options),
-            logits_processors,
-            scorer_factories,
-            evidence,
-            embedder,
-            constraint,
-        )
+        given = (logits_processors, scorer_factories, evidence, embedder, constraint)
+        request = _request(prompt, _merged(config, options), *given)
         return ENGINE_THREAD.stream(self._run(request))
 
     async def agenerate(
@@ -250,15 +236,8 @@ class Engine:
         **options: Any,
     ) -> Generation:
         """`generate` for an event loop; cancelling the task gives the generation up."""
-        request = _request(
-            prompt,
-            _merged(config, options),
-            logits_processors,
-            scorer_factories,
-            evidence,
-            embedder,
-            constraint,
-        )
+        given = (logits_processors, scorer_factories, evidence, embedder, constraint)
+        request = _request(prompt, _merged(config, options), *given)
         trace = Trace(self.model_name, request.config)
         async with contextlib.aclosing(ENGINE_THREAD.astream(self._run(request))) as events:
             async for event in events:
@@ -278,15 +257,8 @@ class Engine:
         **options: Any,
     ) -> AsyncGenerator[Event]:
         """`stream` for an event loop; close it (or cancel the task) to give up."""
-        request = _request(
-            prompt,
-            _merged(config, options),
-            logits_processors,
-            scorer_factories,
-            evidence,
-            embedder,
-            constraint,
-        )
+        given = (logits_processors, scorer_factories, evidence, embedder, constraint)
+        request = _request(prompt, _merged(config, options), *given)
         return ENGINE_THREAD.astream(self._run(request))
 
     def _run(self, request: Request) -> Callable[[], Generator[Event]]:
