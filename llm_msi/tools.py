@@ -94,6 +94,7 @@ class Calls:
 
     Attributes:
         made: The calls so far; `llm` goes on after an answer that has some.
+        was_cut: Whether the answer was cut off within a call.
     """
 
     def __init__(self, reader: Reader, tools: Sequence[Tool], citer: Citer | None = None) -> None:
@@ -102,14 +103,9 @@ class Calls:
         self._citer = citer
         self.made: list[ToolCall] = []
         self._broken: list[BrokenToolCall] = []
-        self._was_cut = False
+        self.was_cut = False
         self._has_text = False
         self._is_apart = False  # the next text begins a line
-
-    @property
-    def was_cut(self) -> bool:
-        """Whether the answer was cut off within a call."""
-        return self._was_cut
 
     def take(self, event: Event) -> Iterator[str | StreamEvent]:
         """What an event adds to the answer: text as it is certain, calls when they are whole."""
@@ -118,7 +114,7 @@ class Calls:
         elif isinstance(event, Finished):
             cut, before = event.reason != "eos", len(self._broken)
             yield from self._shown(self._reader.finish(cut=cut))
-            self._was_cut = cut and len(self._broken) > before
+            self.was_cut = cut and len(self._broken) > before
             yield from self._said(self._sentence_end())
 
     def _shown(self, pieces: Iterable[Piece]) -> Iterator[str | StreamEvent]:
@@ -154,7 +150,7 @@ class Calls:
 
     def notes(self) -> Iterator[str]:
         """What the user should be told, but for a call that was cut off."""
-        for broken in self._broken[:-1] if self._was_cut else self._broken:
+        for broken in self._broken[:-1] if self.was_cut else self._broken:
             yield f"No tool was called where the model meant to: {broken.reason}"
         for name in dict.fromkeys(call.name for call in self.made):
             if name not in self._names:

@@ -110,9 +110,8 @@ class Runner:
             case Drop(path):
                 self._cache.drop(path)
             case Merge(path, length):
-                before = self._cache.replays
-                self._cache.collapse(self._branch if path == BRANCH else path, length)  # type: ignore[arg-type]
-                self.replays += self._cache.replays - before
+                winner = self._branch if path == BRANCH else path
+                self.replays += self._cache.collapse(winner, length)  # type: ignore[arg-type]
             case Branch():
                 self._branch = self._cache.branch()
             case Accept() | Reject():

@@ -82,9 +82,7 @@ class Sweeper:
         """Keep part of what the last sweep read, or nothing."""
         match op:
             case Accept(row, length):
-                before = self._cache.replays
-                self._cache.collapse(row, self._late + length)
-                self.passes += self._cache.replays - before
+                self.passes += self._cache.collapse(row, self._late + length)
             case Reject():
                 self._cache.abandon()
 

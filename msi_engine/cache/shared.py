@@ -35,7 +35,6 @@ class SharedPrefixCache:
 
     Attributes:
         prefix_length: Tokens in the prefix.
-        replays: Passes of collapses that fed tokens again, to take a recurrent state back.
     """
 
     def __init__(
@@ -48,7 +47,6 @@ class SharedPrefixCache:
     ) -> None:
         """Use `for_model`, which checks the model first."""
         self.prefix_length = 0
-        self.replays = 0
         self._model = model
         self._prefix = prefix
         self._step = segment_length
@@ -233,7 +231,7 @@ class SharedPrefixCache:
         """
         self._open("truncate").truncate(length)
 
-    def collapse(self, path: int, length: int | None = None) -> None:
+    def collapse(self, path: int, length: int | None = None) -> int:
         """Make a path's tail part of the prefix, forget all others, and be linear again.
 
         The tail is appended in place and computed. Only a recurrent model, when ``length`` is less
@@ -243,14 +241,17 @@ class SharedPrefixCache:
             path: A live or parked path.
             length: How many of its tail's tokens to take; all when None.
 
+        Returns:
+            How many passes, since the fork, have fed tokens again to take a recurrent state back.
+
         Raises:
             CacheError: If there is no such path, or its tail is shorter.
         """
         fork = self._open("collapse")
         self.prefix_length += fork.commit(path, length)
-        self.replays += fork.replays
         self._fork = None
         self.evaluate()
+        return fork.replays
 
     def abandon(self) -> None:
         """Forget all paths and be linear again; the prefix is as it was before the fork."""
